@@ -1,0 +1,415 @@
+"""From a user's YAML file to frozen dataclasses and back, with errors a person can act on.
+
+The YAML that is read is a strict, safe subset: only `true` and `false` are booleans (`on`, `yes`, `off` stay
+strings: they are good names for levels), `1e-3` is a number, a key may stand only once, and anchors
+and aliases are refused, because a few lines of them can unfold into gigabytes.
+
+pydantic is used in this file alone: it fills the stdlib dataclasses and reports what does not fit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import typing
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml  # pyrefly: ignore[untyped-import]
+
+from trivet.core.errors import ConfigError, Problem, nearest
+
+C = TypeVar("C")
+
+MAX_BYTES = 1_000_000
+"""Largest configuration file that is read."""
+
+MAX_DEPTH = 50
+"""Deepest nesting that is read."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without aliases, without repeated keys, with YAML 1.2 booleans and numbers."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                f"aliases (*{event.anchor}) are not allowed; write the value out",
+                event.start_mark,
+            )
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"nested deeper than {MAX_DEPTH} levels", self.peek_event().start_mark
+            )
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands twice; keep one", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regex) for tag, regex in pairs if not tag.endswith((":bool", ":float", ":int", ":timestamp"))]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9][0-9_]*$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+"
+        r"|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)$"
+    ),
+    list("-+0123456789."),
+)
+
+
+def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    return int(loader.construct_scalar(node).replace("_", ""))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+
+
+def load_yaml(path: Path | str) -> dict[str, Any]:
+    r"""Read a configuration file.
+
+    Args:
+        path: A YAML file whose top level is a mapping.
+
+    Raises:
+        ConfigError: The file is missing, too large, not UTF-8, not YAML, not a mapping, or uses aliases.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "s.yaml"
+        >>> _ = file.write_text("switch: on\nlr: 1e-3")
+        >>> load_yaml(file)
+        {'switch': 'on', 'lr': 0.001}
+    """
+    path = Path(path)
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError([_file_problem(path, "no file", "a YAML file", _similar_file(path))]) from None
+    except OSError as error:
+        raise ConfigError(
+            [_file_problem(path, f"a file that cannot be read ({error.strerror})", "a YAML file")]
+        ) from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError([_file_problem(path, f"{len(raw):,} bytes", f"at most {MAX_BYTES:,} bytes")])
+    try:
+        return parse_yaml(raw.decode("utf-8"), file=str(path))
+    except UnicodeDecodeError:
+        raise ConfigError([_file_problem(path, "bytes that are not UTF-8", "a YAML text file")]) from None
+
+
+def parse_yaml(text: str, *, file: str = "") -> dict[str, Any]:
+    """Parse YAML text whose top level is a mapping; see `load_yaml`."""
+    try:
+        content = yaml.load(text, Loader=_Loader)  # a subclass of SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise ConfigError([Problem(file, "", f"{error.problem or error.context}{place}", "valid YAML")]) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError([Problem(file, "", str(error).splitlines()[0], "valid YAML")]) from None
+    if not isinstance(content, dict):
+        found = "nothing" if content is None else f"{_kind(content)} at the top level"
+        raise ConfigError([Problem(file, "", found, "a mapping (lines of `key: value`)")])
+    wrong = [key for key in content if not isinstance(key, str)]
+    if wrong:
+        raise ConfigError([Problem(file, str(wrong[0]), f"the key {wrong[0]!r}", "keys that are text; quote it")])
+    return content
+
+
+def _file_problem(path: Path, found: str, allowed: str, fix: str = "") -> Problem:
+    return Problem(str(path), "", found, allowed, fix)
+
+
+def _similar_file(path: Path) -> str:
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
+    except OSError:
+        return f"the folder {path.parent} does not exist"
+    close = nearest(path.name, names)
+    return f"did you mean {path.parent / close}?" if close else ""
+
+
+def _kind(value: object) -> str:
+    names = {
+        dict: "a mapping",
+        list: "a list",
+        str: "text",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+    }
+    return names.get(type(value), "nothing" if value is None else type(value).__name__)
+
+
+def describe(value: object) -> str:
+    """A value as an error message shows it: short, with its kind when that helps."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict | list):
+        return f"{_kind(value)} ({_shorten(json.dumps(value, default=str))})"
+    return _shorten(repr(value))
+
+
+def _shorten(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def build(cls: type[C], mapping: Mapping[str, Any], *, file: str = "", key: str = "") -> C:
+    """Fill a frozen dataclass (and the dataclasses inside it) from plain values.
+
+    Args:
+        cls: A dataclass; its `__post_init__` may raise `ValueError`.
+        mapping: Plain values, as read from YAML.
+        file: Named in the errors.
+        key: Where the mapping stands in the file, dotted.
+
+    Raises:
+        ConfigError: With *every* problem: unknown keys (and the nearest one), wrong types, refused values.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+        ... class Coffee:
+        ...     cups: int
+        >>> build(Coffee, {"cup": 2}, file="c.yaml")
+        Traceback (most recent call last):
+        ...
+        trivet.core.errors.ConfigError: c.yaml: cups: found nothing; allowed: a value (it is required)
+        c.yaml: cup: found an unknown key; allowed: cups; did you mean 'cups'?
+    """
+    import pydantic
+
+    if not isinstance(mapping, Mapping):
+        raise ConfigError([Problem(file, key, describe(mapping), "a mapping")])
+    config = pydantic.ConfigDict(extra="forbid", strict=False, arbitrary_types_allowed=True)
+    adapter = _adapter(cls, config)
+    try:
+        return adapter.validate_python(dict(mapping))
+    except pydantic.ValidationError as error:
+        problems = [_problem(cls, detail, mapping, file, key) for detail in error.errors(include_url=False)]
+        raise ConfigError(_unique(problems)) from None
+
+
+_ADAPTERS: dict[type, Any] = {}
+
+
+def _adapter(cls: type[C], config: Any) -> Any:
+    import pydantic
+
+    if cls not in _ADAPTERS:
+        for part in _dataclasses_in(cls):
+            if not hasattr(part, "__pydantic_config__"):
+                part.__pydantic_config__ = config  # pyrefly: ignore
+        _ADAPTERS[cls] = pydantic.TypeAdapter(cls)
+    return _ADAPTERS[cls]
+
+
+def _dataclasses_in(cls: Any) -> list[Any]:
+    """`cls` and every dataclass among the types of its fields."""
+    found: list[Any] = []
+    queue = [cls]
+    while queue:
+        item = queue.pop()
+        if dataclasses.is_dataclass(item) and item not in found:
+            found.append(item)
+            queue.extend(typing.get_type_hints(item).values())
+        queue.extend(typing.get_args(item))
+    return found
+
+
+def _unique(problems: list[Problem]) -> list[Problem]:
+    """One problem a key: a union reports every branch, the first says enough."""
+    seen: dict[tuple[str, str], Problem] = {}
+    for problem in problems:
+        seen.setdefault((problem.key, problem.allowed), problem)
+    return list(seen.values())
+
+
+def _problem(cls: type, detail: Any, mapping: Mapping[str, Any], file: str, key: str) -> Problem:
+    path = [str(part) for part in detail["loc"]]
+    where = ".".join([key, *path] if key else path)
+    kind, context, found = detail["type"], detail.get("ctx", {}), describe(detail.get("input"))
+    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+        names = _field_names(cls, path[:-1])
+        close = nearest(path[-1], names)
+        fix = f"did you mean {close!r}?" if close else ""
+        return Problem(file, where, "an unknown key", ", ".join(names) or "no key here", fix)
+    if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return Problem(file, where, "nothing", "a value (it is required)")
+    if kind == "literal_error":
+        names = [name.strip().strip("'") for name in re.split(r",| or ", context["expected"])]
+        close = nearest(str(detail.get("input")), names)
+        return Problem(file, where, found, ", ".join(names), f"did you mean {close!r}?" if close else "")
+    if kind == "value_error":
+        return Problem(file, where, _input_of(mapping, path), str(context["error"]))
+    return Problem(file, where, found, _allowed(kind, str(detail["msg"])))
+
+
+def _allowed(kind: str, message: str) -> str:
+    known = {
+        "dataclass_type": "a mapping",
+        "dict_type": "a mapping",
+        "list_type": "a list",
+        "tuple_type": "a list",
+        "string_type": "text; quote it if it is meant as text",
+        "int_type": "a whole number",
+        "int_parsing": "a whole number",
+        "int_from_float": "a whole number",
+        "float_type": "a number",
+        "float_parsing": "a number",
+        "bool_type": "true or false",
+        "bool_parsing": "true or false",
+    }
+    return known.get(kind, message)
+
+
+def _input_of(mapping: Mapping[str, Any], path: list[str]) -> str:
+    value: Any = mapping
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            return "these values"
+        value = value[part]
+    return describe(dict(value)) if isinstance(value, Mapping) else describe(value)
+
+
+def _field_names(cls: Any, path: list[str]) -> list[str]:
+    """Field names of the dataclass that lies at `path` inside `cls`."""
+    for part in path:
+        hints = typing.get_type_hints(cls)
+        inner = hints.get(part, Any)
+        options = [item for item in _dataclasses_in(inner) if dataclasses.is_dataclass(item)]
+        if not options:
+            return []
+        cls = options[0]
+    return [item.name for item in dataclasses.fields(cls)]
+
+
+def to_plain(config: Any) -> Any:
+    """A configuration as plain dicts, lists, text and numbers, every default written out.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+        ... class Coffee:
+        ...     sizes: tuple[int, ...] = (1, 2)
+        >>> to_plain(Coffee())
+        {'sizes': [1, 2]}
+    """
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {item.name: to_plain(getattr(config, item.name)) for item in dataclasses.fields(config)}
+    if isinstance(config, Mapping):
+        return {str(name): to_plain(value) for name, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [to_plain(value) for value in config]
+    if isinstance(config, Path):
+        return str(config)
+    return config
+
+
+def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `patch` laid over it: mappings are merged key by key, everything else is replaced.
+
+    Neither argument changes.
+
+    Example:
+        >>> merge({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}})
+        {'a': {'x': 1, 'y': 3}}
+    """
+    result = {key: to_plain(value) for key, value in base.items()}
+    for key, value in patch.items():
+        old = result.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        result[key] = merge(old, value) if both else to_plain(value)
+    return result
+
+
+def set_key(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
+    """`mapping` with one `dotted.key=value` laid over it; the value is read as YAML.
+
+    Raises:
+        ConfigError: The assignment has no `=`, an empty key, or a key inside something that is no mapping.
+
+    Example:
+        >>> set_key({"a": {"x": 1}}, "a.y=2.5")
+        {'a': {'x': 1, 'y': 2.5}}
+    """
+    name, equals, text = assignment.partition("=")
+    parts = name.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError([Problem("--set", "", repr(assignment), "dotted.key=value, such as training.steps=100")])
+    value = parse_yaml(f"value: {text}", file=f"--set {name}")["value"] if text.strip() else ""
+    inner: Any = mapping
+    for depth, part in enumerate(parts[:-1]):
+        inner = inner.get(part, {})
+        if not isinstance(inner, Mapping):
+            place = ".".join(parts[: depth + 1])
+            raise ConfigError([Problem("--set", name, f"{place} is {describe(inner)}", "a key inside a mapping")])
+    patch: Any = value
+    for part in reversed(parts):
+        patch = {part: patch}
+    return merge(mapping, patch)
+
+
+def canonical_json(content: Any) -> str:
+    """JSON text that is the same for equal content: keys sorted, no spaces, whole floats as floats."""
+    return json.dumps(to_plain(content), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(content: Any) -> str:
+    """Twelve hex digits that name a configuration: SHA-256 of its canonical JSON.
+
+    Example:
+        >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+        True
+    """
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
+
+
+def dump_yaml(content: Any) -> str:
+    """Plain content as YAML that `load_yaml` reads back to the same values, key order kept."""
+    return yaml.dump(to_plain(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` reads: text that would be read as a number or boolean is quoted, no anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    resolver = _Loader("")
+    plain = resolver.resolve(yaml.ScalarNode, text, (True, False)) == "tag:yaml.org,2002:str"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else "'")
+
+
+def _represent_float(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
+    text = repr(value)
+    special = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
+    return dumper.represent_scalar("tag:yaml.org,2002:float", special.get(text, text))
+
+
+_Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(float, _represent_float)
