@@ -1,9 +1,5 @@
 """From a user's YAML file to frozen dataclasses and back, with errors a person can act on.
 
-The YAML that is read is a strict, safe subset: only `true` and `false` are booleans (`on`, `yes`, `off` stay
-strings: they are good names for levels), `1e-3` is a number, a key may stand only once, and anchors
-and aliases are refused, because a few lines of them can unfold into gigabytes.
-
 pydantic is used in this file alone: it fills the stdlib dataclasses and reports what does not fit.
 """
 
@@ -14,168 +10,26 @@ import hashlib
 import json
 import re
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml  # pyrefly: ignore[untyped-import]
+from trivet.core.errors import ConfigError, Problem, describe, nearest
+from trivet.core.yamlfile import dump_plain, load_yaml, parse_yaml
 
-from trivet.core.errors import ConfigError, Problem, nearest
+__all__ = [
+    "build",
+    "canonical_json",
+    "digest",
+    "dump_yaml",
+    "load_yaml",
+    "merge",
+    "parse_yaml",
+    "set_key",
+    "to_plain",
+]
 
 C = TypeVar("C")
-
-MAX_BYTES = 1_000_000
-"""Largest configuration file that is read."""
-
-MAX_DEPTH = 50
-"""Deepest nesting that is read."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML without aliases, without repeated keys, with YAML 1.2 booleans and numbers."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.constructor.ConstructorError(
-                None,
-                None,
-                f"aliases (*{event.anchor}) are not allowed; write the value out",
-                event.start_mark,
-            )
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"nested deeper than {MAX_DEPTH} levels", self.peek_event().start_mark
-            )
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands twice; keep one", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regex) for tag, regex in pairs if not tag.endswith((":bool", ":float", ":int", ":timestamp"))]
-    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9][0-9_]*$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+"
-        r"|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)$"
-    ),
-    list("-+0123456789."),
-)
-
-
-def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    return int(loader.construct_scalar(node).replace("_", ""))
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
-
-
-def load_yaml(path: Path | str) -> dict[str, Any]:
-    r"""Read a configuration file.
-
-    Args:
-        path: A YAML file whose top level is a mapping.
-
-    Raises:
-        ConfigError: The file is missing, too large, not UTF-8, not YAML, not a mapping, or uses aliases.
-
-    Example:
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp()) / "s.yaml"
-        >>> _ = file.write_text("switch: on\nlr: 1e-3")
-        >>> load_yaml(file)
-        {'switch': 'on', 'lr': 0.001}
-    """
-    path = Path(path)
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError([_file_problem(path, "no file", "a YAML file", _similar_file(path))]) from None
-    except OSError as error:
-        raise ConfigError(
-            [_file_problem(path, f"a file that cannot be read ({error.strerror})", "a YAML file")]
-        ) from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError([_file_problem(path, f"{len(raw):,} bytes", f"at most {MAX_BYTES:,} bytes")])
-    try:
-        return parse_yaml(raw.decode("utf-8"), file=str(path))
-    except UnicodeDecodeError:
-        raise ConfigError([_file_problem(path, "bytes that are not UTF-8", "a YAML text file")]) from None
-
-
-def parse_yaml(text: str, *, file: str = "") -> dict[str, Any]:
-    """Parse YAML text whose top level is a mapping; see `load_yaml`."""
-    try:
-        content = yaml.load(text, Loader=_Loader)  # a subclass of SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise ConfigError([Problem(file, "", f"{error.problem or error.context}{place}", "valid YAML")]) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError([Problem(file, "", str(error).splitlines()[0], "valid YAML")]) from None
-    if not isinstance(content, dict):
-        found = "nothing" if content is None else f"{_kind(content)} at the top level"
-        raise ConfigError([Problem(file, "", found, "a mapping (lines of `key: value`)")])
-    wrong = [key for key in content if not isinstance(key, str)]
-    if wrong:
-        raise ConfigError([Problem(file, str(wrong[0]), f"the key {wrong[0]!r}", "keys that are text; quote it")])
-    return content
-
-
-def _file_problem(path: Path, found: str, allowed: str, fix: str = "") -> Problem:
-    return Problem(str(path), "", found, allowed, fix)
-
-
-def _similar_file(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
-    except OSError:
-        return f"the folder {path.parent} does not exist"
-    close = nearest(path.name, names)
-    return f"did you mean {path.parent / close}?" if close else ""
-
-
-def _kind(value: object) -> str:
-    names = {
-        dict: "a mapping",
-        list: "a list",
-        str: "text",
-        bool: "a boolean",
-        int: "a number",
-        float: "a number",
-    }
-    return names.get(type(value), "nothing" if value is None else type(value).__name__)
-
-
-def describe(value: object) -> str:
-    """A value as an error message shows it: short, with its kind when that helps."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, dict | list):
-        return f"{_kind(value)} ({_shorten(json.dumps(value, default=str))})"
-    return _shorten(repr(value))
-
-
-def _shorten(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def build(cls: type[C], mapping: Mapping[str, Any], *, file: str = "", key: str = "") -> C:
@@ -321,7 +175,7 @@ def to_plain(config: Any) -> Any:
         return {item.name: to_plain(getattr(config, item.name)) for item in dataclasses.fields(config)}
     if isinstance(config, Mapping):
         return {str(name): to_plain(value) for name, value in config.items()}
-    if isinstance(config, list | tuple):
+    if isinstance(config, (list, tuple)):
         return [to_plain(value) for value in config]
     if isinstance(config, Path):
         return str(config)
@@ -366,10 +220,12 @@ def set_key(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
         if not isinstance(inner, Mapping):
             place = ".".join(parts[: depth + 1])
             raise ConfigError([Problem("--set", name, f"{place} is {describe(inner)}", "a key inside a mapping")])
-    patch: Any = value
-    for part in reversed(parts):
-        patch = {part: patch}
-    return merge(mapping, patch)
+    return merge(mapping, _nested(parts, value))
+
+
+def _nested(parts: list[str], value: Any) -> dict[str, Any]:
+    inner = {parts[-1]: value}
+    return {parts[0]: _nested(parts[1:], value)} if len(parts) > 1 else inner
 
 
 def canonical_json(content: Any) -> str:
@@ -388,28 +244,5 @@ def digest(content: Any) -> str:
 
 
 def dump_yaml(content: Any) -> str:
-    """Plain content as YAML that `load_yaml` reads back to the same values, key order kept."""
-    return yaml.dump(to_plain(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes what `_Loader` reads: text that would be read as a number or boolean is quoted, no anchors."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    resolver = _Loader("")
-    plain = resolver.resolve(yaml.ScalarNode, text, (True, False)) == "tag:yaml.org,2002:str"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else "'")
-
-
-def _represent_float(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
-    text = repr(value)
-    special = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
-    return dumper.represent_scalar("tag:yaml.org,2002:float", special.get(text, text))
-
-
-_Dumper.add_representer(str, _represent_text)
-_Dumper.add_representer(float, _represent_float)
+    """A configuration as YAML that `load_yaml` reads back to the same values, key order kept."""
+    return dump_plain(to_plain(content))

@@ -8,6 +8,7 @@ where the reader needs to know the file and the key.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -119,3 +120,40 @@ def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> str:
     text = f"unknown {kind} {got!r}; allowed: {', '.join(names)}"
     close = nearest(got, names)
     return f"{text}; did you mean {close!r}?" if close else text
+
+
+def kind_of(value: object) -> str:
+    """What kind of YAML value this is, in a reader's words.
+
+    Example:
+        >>> kind_of([1]), kind_of(None)
+        ('a list', 'nothing')
+    """
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
+    return type(value).__name__
+
+
+_KINDS: tuple[tuple[type, str], ...] = (
+    (type(None), "nothing"),
+    (dict, "a mapping"),
+    (list, "a list"),
+    (str, "text"),
+    (bool, "a boolean"),
+    (int, "a number"),
+    (float, "a number"),
+)
+
+
+def describe(value: object) -> str:
+    """A value as an error message shows it: short, with its kind when that helps."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, (dict, list)):
+        return f"{kind_of(value)} ({_shorten(json.dumps(value, default=str))})"
+    return _shorten(repr(value))
+
+
+def _shorten(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -82,7 +82,7 @@ def _finite(value: Any) -> Any:
         return value if value - value == 0 else None
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return value
 
