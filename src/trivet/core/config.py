@@ -76,7 +76,7 @@ def _adapter(cls: type[C], config: Any) -> Any:
     if cls not in _ADAPTERS:
         for part in _dataclasses_in(cls):
             if not hasattr(part, "__pydantic_config__"):
-                part.__pydantic_config__ = config  # pyrefly: ignore
+                part.__pydantic_config__ = config
         _ADAPTERS[cls] = pydantic.TypeAdapter(cls)
     return _ADAPTERS[cls]
 
