@@ -103,7 +103,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return rows
-    for line in text.splitlines():
+    for line in text.split("\n"):  # not splitlines: JSON text may hold U+2028 and its like
         try:
             row = json.loads(line)
         except ValueError:
