@@ -1,0 +1,285 @@
+"""Tables of a report as HTML, Markdown and plain text, all from the summary.
+
+A table is built once as headers and text cells and then rendered; every rendering escapes what users can name. Savings in
+BitOPs and measured seconds stand in columns of their own.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trivet.report.numbers import (
+    MISSING,
+    common_exponent,
+    count,
+    decimals_for,
+    interval,
+    number,
+    p_value,
+    power_of_ten,
+)
+
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Headers, rows of text, and which columns hold numbers.
+
+    Example:
+        >>> print(Table(title="t", headers=("arm", "n"), rows=(("a", "8"),), numeric=frozenset({1})).to_text())
+        arm  n
+        ───  ─
+        a    8
+    """
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int] = frozenset()
+    """Columns set flush right."""
+    notes: tuple[str, ...] = ()
+    """Sentences under the table: methods, units."""
+    marks: Mapping[str, str] | None = None
+    """HTML put before the first cell of the row whose first cell is the key; trusted, made by the page."""
+
+    def to_text(self) -> str:
+        """Aligned columns for a terminal."""
+        head, *body = [tuple(printable(cell) for cell in row) for row in (self.headers, *self.rows)]
+        widths = [max(_width(row[i]) for row in (head, *body)) for i in range(len(head))]
+        rule = tuple("─" * width for width in widths)
+        lines = []
+        for row in (head, rule, *body):
+            cells = [_pad(cell, widths[i], right=i in self.numeric) for i, cell in enumerate(row)]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines)
+
+    def to_markdown(self) -> str:
+        """A GitHub-style table."""
+        rule = tuple("---:" if i in self.numeric else "---" for i in range(len(self.headers)))
+        rows = [tuple(_markdown(cell) for cell in row) for row in (self.headers, *self.rows)]
+        return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:]))
+
+    def to_html(self) -> str:
+        """A `<table>` in a box that scrolls by itself; all cells escaped."""
+        from markupsafe import Markup, escape
+
+        kind = ["num" if i in self.numeric else "txt" for i in range(len(self.headers))]
+        head = "".join(f'<th scope="col" class="{kind[i]}">{escape(cell)}</th>' for i, cell in enumerate(self.headers))
+        body = []
+        for row in self.rows:
+            mark = Markup((self.marks or {}).get(row[0], ""))
+            cells = [f'<th scope="row">{mark}{escape(row[0])}</th>']
+            cells += [f'<td class="{kind[i]}">{escape(cell)}</td>' for i, cell in enumerate(row) if i]
+            body.append(f"<tr>{''.join(cells)}</tr>")
+        notes = "".join(f"<p class='note'>{escape(note)}</p>" for note in self.notes)
+        label = escape(self.title)
+        return (
+            f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+            f"<tbody>{''.join(body)}</tbody></table></div>{notes}"
+        )
+
+
+def arms_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Table:
+    """One line an arm: runs, outcome with interval, counted BitOPs, measured seconds."""
+    arms, metric = summary["arms"], summary["study"]["metric"]["name"]
+    decimals = _shared_decimals([row["metric"] for row in arms])
+    exponent = common_exponent([row["bitops"]["mean"] for row in arms if row["bitops"]])
+    unit = f"BitOPs, {power_of_ten(exponent)}" if exponent else "BitOPs"
+    headers = ("arm", "finished", "diverged", "missing", metric, "95 % interval", "SD", unit)
+    headers += ("vs baseline", "training, s", "SD of s")
+    rows = []
+    for row in arms:
+        runs, found, bitops, seconds = row["runs"], row["metric"], row["bitops"], row["train_seconds"]
+        missing = runs["planned"] - runs["finished"] - runs["diverged"]
+        relative = bitops and bitops.get("relative_to_baseline")
+        rows.append(
+            (
+                row["arm"],
+                f"{runs['finished']} of {runs['planned']}",
+                str(runs["diverged"]),
+                str(missing),
+                number(found["mean"], decimals),
+                interval(found["low"], found["high"], decimals),
+                number(found["sd"], None if decimals is None else decimals + 1),
+                number(bitops["mean"] / 10.0**exponent) if bitops else MISSING,
+                f"× {number(relative, 3)}" if relative else MISSING,
+                number(seconds["mean"], decimals_for(seconds["mean"], significant=3)) if seconds else MISSING,
+                number(seconds["sd"], decimals_for(seconds["mean"], significant=3)) if seconds else MISSING,
+            )
+        )
+    methods = list(dict.fromkeys(row["metric"]["method"] for row in arms if row["metric"]["low"] is not None))
+    notes = [f"{metric}: mean over finished runs; interval: {'; '.join(methods)}; SD between seeds."] if methods else []
+    notes.append(
+        "BitOPs are counted from layer sizes and bit-widths and say nothing about time. Training seconds are measured wall "
+        "time of the training loop per run, on the machine below; while bits are simulated, they do not show what "
+        "low-precision hardware would save."
+    )
+    return Table(
+        title="Arms",
+        headers=headers,
+        rows=tuple(rows),
+        numeric=frozenset(range(1, len(headers))),
+        notes=tuple(notes),
+        marks=marks,
+    )
+
+
+def comparisons_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Table:
+    """One line a comparison with the baseline: verdict, effect, interval, p-values, what could have been seen."""
+    rows = []
+    for row in summary["comparisons"]:
+        width = None if row["low"] is None else row["high"] - row["low"]
+        decimals = decimals_for(width)
+        rows.append(
+            (
+                row["arm"],
+                row["label"],
+                number(row["effect"], decimals, signed=True),
+                interval(row["low"], row["high"], decimals, signed=True),
+                p_value(row["p"]),
+                p_value(row["p_adjusted"]),
+                f"{row['n_pairs']} of {row['n_pairs'] + row['pairs_lost']}",
+                number(row["smallest_detectable"], decimals),
+                MISSING if row["more_seeds"] is None else str(row["more_seeds"]),
+            )
+        )
+    study = summary["study"]
+    headers = ("arm", "verdict", "effect", "95 % interval", "p", "p, Holm", "pairs", "detectable", "more seeds")
+    notes = [
+        f"Effect: mean of (arm − {study['baseline']}) over seeds, in units of {study['metric']['name']}. "
+        + "; ".join(_methods(summary["comparisons"]))
+        + ". p, Holm: corrected for all comparisons in this table. Detectable: smallest difference this many pairs would "
+        "find with 80 % power. More seeds: how many more would probably decide it."
+    ]
+    return Table(
+        title=f"Compared with {study['baseline']}",
+        headers=headers,
+        rows=tuple(rows),
+        numeric=frozenset(range(2, len(headers))),
+        notes=tuple(notes) if rows else (),
+        marks=marks,
+    )
+
+
+def missing_table(summary: Summary) -> Table:
+    """One line a run that did not finish, with the reason."""
+    rows = tuple(
+        (row["run_id"], row["arm"], str(row["seed"]), row["state"], row["reason"]) for row in summary["missing"]
+    )
+    return Table(
+        title="Runs without a result in the means",
+        headers=("run", "arm", "seed", "state", "reason"),
+        rows=rows,
+        numeric=frozenset({2}),
+    )
+
+
+def differences_table(summary: Summary) -> Table:
+    """One line a setting in which the runs' environments differ."""
+    rows = []
+    for row in summary["environment"]["differences"]:
+        values = "; ".join(
+            f"{value_text(v['value'])} ({count(v['runs'], 'run')}{_some_arms(v['arms'], summary)})" for v in row["values"]
+        )
+        rows.append((row["key"], values, "yes: mixed up with the arm" if row["confounded"] else "no"))
+    return Table(
+        title="Differences between the runs' environments",
+        headers=("setting", "values", "differs exactly between arms"),
+        rows=tuple(rows),
+    )
+
+
+def to_text(summary: Summary, *, width: int = 100) -> str:
+    """The report for a terminal: question, what to know first, verdict sentences, tables, how to go on.
+
+    Args:
+        summary: What `summarize` returned.
+        width: Columns for running text; tables keep their own width.
+    """
+    study, runs = summary["study"], summary["study"]["runs"]
+    parts = [f"{study['name']}: {runs['finished']} of {count(runs['planned'], 'run')} finished", summary["question"]]
+    parts += [f"! {notice}" for notice in summary["notices"]]
+    parts += [f"{row['label'].upper()}: {row['sentence']}" for row in summary["comparisons"]]
+    blocks = [textwrap.fill(printable(part), width, subsequent_indent="  ", break_on_hyphens=False) for part in parts]
+    for table in _filled(summary):
+        notes = [textwrap.fill(printable(note), width, break_on_hyphens=False) for note in table.notes]
+        blocks.append("\n".join([table.title, table.to_text(), *notes]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def to_markdown(summary: Summary) -> str:
+    """The report as Markdown, for an issue or a pull request."""
+    study = summary["study"]
+    lines = [f"## {_markdown(study['name'])}", _markdown(summary["question"])]
+    lines += [f"> {_markdown(notice)}" for notice in summary["notices"]]
+    verdicts = [f"- **{row['label']}**: {_markdown(row['sentence'])}" for row in summary["comparisons"]]
+    lines += ["\n".join(verdicts)] if verdicts else []
+    for table in _filled(summary):
+        lines += [f"### {_markdown(table.title)}", table.to_markdown(), *(_markdown(note) for note in table.notes)]
+    return "\n\n".join(lines) + "\n"
+
+
+def _filled(summary: Summary) -> list[Table]:
+    tables = [comparisons_table(summary), arms_table(summary), missing_table(summary)]
+    return [table for table in tables if table.rows]
+
+
+def _shared_decimals(estimates: list[Mapping[str, Any]]) -> int | None:
+    widths = [row["high"] - row["low"] for row in estimates if row["low"] is not None and row["high"] > row["low"]]
+    return decimals_for(min(widths)) if widths else None
+
+
+def _methods(comparisons: list[Mapping[str, Any]]) -> list[str]:
+    intervals = dict.fromkeys(row["interval_method"] for row in comparisons if row["interval_method"])
+    tests = dict.fromkeys(row["p_method"] for row in comparisons if row["p_method"])
+    return [f"Interval: {'; '.join(intervals)}", f"p: {'; '.join(tests)}"] if intervals and tests else ["No interval yet"]
+
+
+def _some_arms(arms: list[str], summary: Summary) -> str:
+    return "" if len(arms) == len(summary["arms"]) else f": {', '.join(arms)}"
+
+
+def value_text(value: Any) -> str:
+    """A recorded setting as text.
+
+    Example:
+        >>> value_text(None), value_text(True), value_text([1])
+        ('not recorded', 'true', '[1]')
+    """
+    if value is None:
+        return "not recorded"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else str(value)
+
+
+def _markdown(text: str) -> str:
+    """Text that Markdown shows as it is: markup signs escaped, on one line."""
+    for sign in "\\`*_{}[]<>|#~":
+        text = text.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
+    return " ".join(text.split())
+
+
+def printable(text: str) -> str:
+    r"""Text that cannot steer a terminal: control characters and line breaks become spaces.
+
+    Example:
+        >>> printable("a\x1b[31mb\nc")
+        'a [31mb c'
+    """
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _width(text: str) -> int:
+    """Columns on a terminal; wide (East Asian) characters take two, combining marks none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _pad(text: str, width: int, *, right: bool) -> str:
+    gap = " " * (width - _width(text))
+    return gap + text if right else text + gap
