@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from trivet.tasks.data.idx import read_idx
+from trivet.tasks.data.select import hash_ranked
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "trivet" / "tasks" / "data" / "embedded"
 SEED = 2017
@@ -65,15 +66,17 @@ SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 README = """\
 # Embedded part of Fashion-MNIST
 
-`fashion_mnist.npz` ({size:.1f} MB): {num_train:,} train and {num_test:,} test images of Fashion-MNIST, 28 × 28, grey,
-the same number of each of the ten classes. Arrays: `train_images`, `test_images` uint8 [N, 28, 28], `train_labels`, `test_labels`
-uint8 [N], `train_index`, `test_index` int32 [N], the position of each image in the original file.
+`fashion_mnist.npz` ({size:.1f} MB): {num_train:,} train and {num_test:,} test images of Fashion-MNIST, 28 × 28, gray,
+the same number of each of the ten classes. Arrays: `train_images`, `test_images` uint8 [N, 28, 28], `train_labels`,
+`test_labels` uint8 [N], `train_index`, `test_index` int32 [N], the position of each image in the original file.
 
 Source: Debian package `dataset-fashion-mnist` (https://github.com/zalandoresearch/fashion-mnist). Licence: MIT,
-© 2017 Zalando SE, text in `LICENSE.fashion-mnist`. Choice: {rule} SEED = {seed}.
+© 2017 Zalando SE, text in `LICENSE.fashion-mnist`.
 
-Made by `scripts/make_embedded_fashion_mnist.py`; `manifest.json` holds the checksums. Results on this subset cannot be set beside
-published results, which use all 60,000 and 10,000 images.
+Choice: {rule} SEED = {seed}.
+
+Made by `scripts/make_embedded_fashion_mnist.py`; `manifest.json` holds the checksums. Results on this subset cannot be
+set beside published results, which use all 60,000 and 10,000 images.
 """
 
 
@@ -81,11 +84,10 @@ def select(labels: np.ndarray, *, split: str, per_class: int, seed: int = SEED) 
     """Positions of the chosen images, in the order they are stored: int32 [per_class · classes]."""
     ranked = []
     for label in range(NUM_CLASSES):
-        members = np.flatnonzero(labels == label).tolist()
+        members = np.flatnonzero(labels == label)
         if len(members) < per_class:
             raise SystemExit(f"{split}: found {len(members)} images of class {label}; needed: {per_class}")
-        members.sort(key=lambda index: hashlib.sha256(f"{seed}/{split}/{index}".encode()).digest())
-        ranked.append(members[:per_class])
+        ranked.append(hash_ranked(members, f"{seed}/{split}")[:per_class])
     return np.array(ranked, np.int32).T.reshape(-1)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trivet.core.errors import TrivetError
+from trivet.tasks.data.errors import UnusableDataError
 
 MAX_BYTES = 2**30
 """Largest array that is read, so that a damaged or hostile header cannot exhaust memory."""
@@ -31,7 +31,7 @@ def read_idx(path: Path, *, num_dims: int) -> np.ndarray:
         A uint8 array with the shape the header states.
 
     Raises:
-        TrivetError: The file is damaged, cut short, or holds something else.
+        UnusableDataError: The file is damaged, cut short, or holds something else.
 
     Example:
         >>> import tempfile
@@ -43,14 +43,14 @@ def read_idx(path: Path, *, num_dims: int) -> np.ndarray:
     content = _content(path)
     start = 4 + 4 * num_dims
     if len(content) < start or content[:3] != b"\x00\x00\x08" or content[3] != num_dims:
-        raise TrivetError(
+        raise UnusableDataError(
             f"{path}: found a header that starts {content[:4].hex(' ') or '(empty)'}; allowed: 00 00 08 "
             f"{num_dims:02x}, an IDX file of unsigned bytes with {num_dims} dimension(s); get the file again"
         )
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", count=num_dims, offset=4))
     expected = int(np.prod(shape, dtype=object))
     if len(content) - start != expected:
-        raise TrivetError(
+        raise UnusableDataError(
             f"{path}: found {len(content) - start} bytes of data; allowed: {expected}, as its header says "
             f"({' × '.join(map(str, shape))}); the file is cut short or damaged, get it again"
         )
@@ -63,9 +63,9 @@ def _content(path: Path) -> bytes:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TrivetError(f"{path}: not a readable gzip file ({error}); it is damaged, get it again") from error
+        raise UnusableDataError(f"{path}: not a readable gzip file ({error}); it is damaged, get it again") from error
     except OSError as error:
-        raise TrivetError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise UnusableDataError(f"{path}: cannot be read ({error.strerror or error})") from error
     if len(content) > MAX_BYTES:
-        raise TrivetError(f"{path}: holds more than {MAX_BYTES} bytes; that is no image set of this kind")
+        raise UnusableDataError(f"{path}: holds more than {MAX_BYTES} bytes; that is no image set of this kind")
     return content

@@ -1,0 +1,177 @@
+"""A user's own images: `image-folder:PATH`, one sub-folder a class.
+
+    PATH/train/<class>/*.png|jpg|jpeg
+    PATH/test/<class>/…          (or PATH/val/<class>/…)
+
+The size is part of the name: `image-folder:PATH@64` cuts the largest square from the middle and resizes it to 64 × 64
+pixels (bilinear, with anti-aliasing); 32 × 32 without it. `image-folder:PATH@28:gray` gives one channel instead of three.
+Orientation marks of cameras are followed; transparency is dropped. Reading needs Pillow (extra `vision`).
+
+Not covered: data that does not fit in memory as uint8, other file types, splits made by chance.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trivet.core.errors import MissingDataError, MissingExtraError
+from trivet.tasks.data.base import Located, SourceInfo, Splits, checked
+from trivet.tasks.data.errors import UnusableDataError
+from trivet.tasks.data.image_data import ImageData
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+PREFIX = "image-folder:"
+SUFFIXES = (".png", ".jpg", ".jpeg")
+DEFAULT_SIZE = 32
+MAX_SIZE = 1024
+LAYOUT = "PATH/train/<class>/*.png|jpg and PATH/test/<class>/*.png|jpg (or val instead of test)"
+
+INFO = SourceInfo(
+    name="image-folder:PATH",
+    title="your own images, one folder a class; image-folder:PATH@64 for 64 × 64, @28:gray for one channel",
+    num_train=0,
+    num_test=0,
+    shape=f"3 × {DEFAULT_SIZE} × {DEFAULT_SIZE}",
+    num_classes=0,
+    licence="yours",
+    how_to_get=f"lay the files out as {LAYOUT}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFolder:
+    """One folder of images, at one size.
+
+    Example:
+        >>> source = parse("image-folder:flowers@64:gray")
+        >>> source.path.name, source.size, source.gray
+        ('flowers', 64, True)
+    """
+
+    path: Path
+    """The folder that holds `train` and `test`."""
+    size: int = DEFAULT_SIZE
+    """Height and width of every image, in pixels."""
+    gray: bool = False
+    """One channel instead of three."""
+
+    @property
+    def info(self) -> SourceInfo:
+        """What it is."""
+        return INFO
+
+    def locate(self, data_root: Path | None) -> Located:
+        """Check that both splits are there; a relative path is looked up in the data root when one is given."""
+        path = self.path.expanduser()
+        if data_root is not None and not path.is_absolute():
+            path = data_root.expanduser() / path
+        if not path.is_dir():
+            raise MissingDataError(f"image folder {path}: no such folder; it must be laid out as {LAYOUT}")
+        train = _split_folder(path, ("train",))
+        test = _split_folder(path, ("test", "val"))
+        if importlib.util.find_spec("PIL") is None:
+            raise MissingExtraError("pillow", "vision")
+        return Located(str(path), lambda: self._read(train, test))
+
+    def _read(self, train: Path, test: Path) -> ImageData:
+        classes = _classes(train)
+        in_test = _classes(test)
+        if classes != in_test:
+            only_train, only_test = sorted(set(classes) - set(in_test)), sorted(set(in_test) - set(classes))
+            raise UnusableDataError(
+                f"{train.parent}: the class folders differ: only in {train.name}: {only_train or 'none'}; only in "
+                f"{test.name}: {only_test or 'none'}; both must have the same (a class may be empty in {test.name})"
+            )
+        splits = Splits(*self._read_split(train, classes), *self._read_split(test, classes))
+        return checked(splits, info=INFO, classes=classes, place=str(train.parent))
+
+    def _read_split(self, folder: Path, classes: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        images: list[np.ndarray] = []
+        labels: list[int] = []
+        for label, name in enumerate(classes):
+            files = image_files(folder / name)
+            images += [read_image(path, size=self.size, gray=self.gray) for path in files]
+            labels += [label] * len(files)
+            if not files and folder.name == "train":
+                raise UnusableDataError(f"{folder / name}: no image ({', '.join(SUFFIXES)}) in this class folder")
+        if not images:
+            raise UnusableDataError(f"{folder}: no image ({', '.join(SUFFIXES)}) in any class folder")
+        return np.stack(images), np.array(labels, np.int64)
+
+
+def parse(name: str) -> ImageFolder:
+    """The folder a name such as `image-folder:PATH@64:gray` means.
+
+    Raises:
+        ValueError: No path, or a size outside [8, 1024].
+    """
+    match = re.fullmatch(r"(?P<path>.*?)(?:@(?P<size>\d+)(?P<gray>:gray)?)?", name.removeprefix(PREFIX), re.DOTALL)
+    if match is None or not match["path"].strip():
+        raise ValueError(f"data source {name!r} names no folder; write image-folder:PATH or image-folder:PATH@64")
+    size = int(match["size"] or DEFAULT_SIZE)
+    if not 8 <= size <= MAX_SIZE:
+        raise ValueError(
+            f"data source {name!r}: the size {size} must lie in [8, {MAX_SIZE}]; change the number after @"
+        )
+    return ImageFolder(Path(match["path"]), size, bool(match["gray"]))
+
+
+def _split_folder(path: Path, names: tuple[str, ...]) -> Path:
+    for name in names:
+        if (path / name).is_dir():
+            return path / name
+    raise MissingDataError(f"{path}: no folder {' or '.join(names)} in it; it must be laid out as {LAYOUT}")
+
+
+def _classes(folder: Path) -> tuple[str, ...]:
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if not names:
+        raise UnusableDataError(f"{folder}: no class folder in it; images lie in {folder}/<class>/")
+    return tuple(names)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Image files in a folder and below, hidden ones left out, sorted by path."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+
+
+def read_image(path: Path, *, size: int, gray: bool = False) -> np.ndarray:
+    """One image, resized and cut: uint8 [3, size, size], or [1, size, size] in gray.
+
+    Raises:
+        UnusableDataError: The file cannot be decoded.
+        MissingExtraError: Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise MissingExtraError("pillow", "vision") from error
+    try:
+        with Image.open(path, formats=("PNG", "JPEG")) as opened:
+            image = ImageOps.exif_transpose(opened)
+            if image.mode.startswith("I"):
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            image = _fit(image.convert("L" if gray else "RGB"), size)
+            pixels = np.asarray(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise UnusableDataError(f"{path}: cannot be decoded as PNG or JPEG ({error}); mend or remove it") from error
+    return pixels[None] if gray else pixels.transpose(2, 0, 1)
+
+
+def _fit(image: Image.Image, size: int) -> Image.Image:
+    """Resize so that the largest centred square becomes size × size."""
+    from PIL import Image
+
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
