@@ -1,0 +1,37 @@
+"""Is a difference between training runs real? Estimates, comparisons, equivalence and verdicts (numpy and scipy only).
+
+Importing this package loads numpy and nothing heavier; scipy is loaded by the first computation. The names are bound
+eagerly, because some functions share their name with their module (`compare`, `equivalence`, `estimate`) and a lazily
+loaded submodule would shadow them.
+"""
+
+from trivet.stats.compare import Comparison, compare
+from trivet.stats.equivalence import Equivalence, equivalence
+from trivet.stats.estimate import Estimate, estimate
+from trivet.stats.family import ArmPair, decide_family, decide_pairs
+from trivet.stats.multiplicity import holm
+from trivet.stats.power import power_different, power_equivalent, seeds_needed, smallest_detectable
+from trivet.stats.signflip import min_pairs, sign_flip_p, smallest_p
+from trivet.stats.verdict import Verdict, decide
+
+__all__ = [
+    "ArmPair",
+    "Comparison",
+    "Equivalence",
+    "Estimate",
+    "Verdict",
+    "compare",
+    "decide",
+    "decide_family",
+    "decide_pairs",
+    "equivalence",
+    "estimate",
+    "holm",
+    "min_pairs",
+    "power_different",
+    "power_equivalent",
+    "seeds_needed",
+    "sign_flip_p",
+    "smallest_detectable",
+    "smallest_p",
+]
