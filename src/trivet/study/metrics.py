@@ -1,0 +1,32 @@
+"""Which metrics a run is known to report, so that a study on a metric that never comes is refused at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trivet.core.errors import Problem, nearest
+from trivet.study.arms import Arm
+
+BUILT_IN = {"image-classification": ("test_accuracy", "test_loss", "train_loss")}
+"""Final metrics of each built-in task."""
+
+
+def known_metrics(arm: Arm) -> tuple[str, ...]:
+    """Names of the metrics that every run of an arm reports; empty when that cannot be known.
+
+    A command without `metrics` may log anything by `trivet.run()`, so nothing is known of it.
+    """
+    task = arm.config["task"]
+    return BUILT_IN.get(task["name"], tuple(task["metrics"]))
+
+
+def metric_problems(metric: str, arms: Sequence[Arm], file: str) -> list[Problem]:
+    """A problem when some arm is known not to report the study's metric; at most one."""
+    for arm in arms:
+        names = known_metrics(arm)
+        if names and metric not in names:
+            close = nearest(metric, names)
+            fix = f"did you mean {close!r}?" if close else ""
+            found = f"{metric!r}, which the arm {arm.name!r} does not report"
+            return [Problem(file, "metric.name", found, ", ".join(names), fix)]
+    return []

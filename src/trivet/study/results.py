@@ -1,0 +1,274 @@
+"""The records of a study, and what can be concluded from them.
+
+Arms are compared paired by seed. A run that diverged or failed takes its pair out of the comparison; how many pairs
+were lost is said in every verdict, and the counts stand beside every mean. Nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trivet.core.errors import TrivetError, unknown_name
+from trivet.core.runfolder import RunFolder
+from trivet.study.accounting import Harness, harness_of
+from trivet.study.arms import arm_name, combinations
+from trivet.study.plan import plan
+from trivet.study.record import Record
+from trivet.study.spec import StudySpec
+from trivet.study.store import Store
+
+if TYPE_CHECKING:
+    import pandas
+
+    from trivet.stats import ArmPair, Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmComparison:
+    """Two arms and the verdict on them, corrected for the family it belongs to."""
+
+    arm_a: str
+    """The baseline."""
+    arm_b: str
+    """What is compared with it."""
+    verdict: Verdict
+    """Effect: mean of `arm_b` − `arm_a` over pairs of equal seed."""
+
+
+class CurvePoint(NamedTuple):
+    """One logged value of one run."""
+
+    arm: str
+    seed: int
+    step: int
+    value: float
+
+
+class Results:
+    """Every run of a study, done or not.
+
+    Example:
+        >>> from trivet.study.spec import MetricSpec
+        >>> spec = StudySpec(name="s", base={}, seeds=2, metric=MetricSpec(name="loss"))
+        >>> Results(spec, [], Path("studies/s")).arms
+        ['base']
+    """
+
+    def __init__(self, spec: StudySpec, records: Sequence[Record], folder: Path, *, notes: Sequence[str] = ()) -> None:
+        self.spec = spec
+        """What was asked."""
+        self.records = list(records)
+        """One a planned run, in the order of the plan."""
+        self.folder = folder
+        """The study folder."""
+        self.notes = list(notes)
+        """What a reader should know: folders outside the plan, changes of the study."""
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Results:
+        """Read a study folder, changing nothing in it.
+
+        Raises:
+            ConfigError: It is no study folder, or its study.yaml cannot be read.
+        """
+        store = Store(Path(folder))
+        spec = store.load_spec()
+        runs = plan(spec)
+        return cls(spec, store.records(runs), store.folder, notes=folder_notes(store, runs))
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of the arms, in the order of the study file; the first is the baseline."""
+        return [arm_name(levels) for levels in combinations(self.spec.factors)]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """State → number of runs, states that occur only."""
+        return dict(Counter(str(record.state) for record in self.records))
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every run has an outcome, else 1."""
+        return 0 if all(record.is_done for record in self.records) else 1
+
+    @property
+    def harness(self) -> Harness | None:
+        """Where the time of all invocations went; None when none was recorded."""
+        return harness_of(Store(self.folder).history())
+
+    def values(self, metric: str, arm: str) -> dict[int, float]:
+        """Seed → final value of a metric, over the finished runs of an arm that report it.
+
+        Args:
+            metric: Name of a metric, or `bitops`, `seconds`, `train_seconds`.
+            arm: Name of an arm.
+
+        Raises:
+            ValueError: There is no such arm.
+        """
+        if arm not in self.arms:
+            raise ValueError(unknown_name("arm", arm, self.arms))
+        found: dict[int, float] = {}
+        for record in self.records:
+            if record.arm == arm and record.state == "finished":
+                value = _value(record, metric)
+                if value is not None:
+                    found[record.seed] = value
+        return found
+
+    def decide(self, factor: str, a: str, b: str, metric: str | None = None, margin: float | None = None) -> Verdict:
+        """Decide between two levels of one factor, paired by seed.
+
+        With other factors, a seed's value is the mean over their combinations; a seed counts only when both
+        levels have finished in every one of them.
+
+        Args:
+            factor: Name of a factor.
+            a: The level compared with.
+            b: The level that is compared.
+            metric: The study's metric when left out.
+            margin: The study's margin when left out (0 with another metric).
+
+        Raises:
+            ValueError: There is no such factor, level or metric.
+        """
+        from trivet.stats import decide
+
+        if factor not in self.spec.factors:
+            raise ValueError(unknown_name("factor", factor, self.spec.factors))
+        for level in (a, b):
+            if level not in self.spec.factors[factor]:
+                raise ValueError(unknown_name(f"level of {factor}", level, self.spec.factors[factor]))
+        name = metric or self.spec.metric.name
+        self._check_metric(name)
+        if margin is None:
+            margin = self.spec.metric.margin if name == self.spec.metric.name else 0.0
+        combos = [levels for levels in combinations(self.spec.factors) if levels[factor] == a]
+        left = [self.values(name, arm_name(levels)) for levels in combos]
+        right = [self.values(name, arm_name({**levels, factor: b})) for levels in combos]
+        seeds = [s for s in self.spec.seed_list if all(s in values for values in (*left, *right))]
+        return decide(
+            [_mean([values[seed] for values in left]) for seed in seeds],
+            [_mean([values[seed] for values in right]) for seed in seeds],
+            margin=margin,
+            names=(a, b),
+            metric=name,
+            lost=len(self.spec.seed_list) - len(seeds),
+        )
+
+    def compare_all(self, baseline: str | None = None) -> list[ArmComparison]:
+        """Compare every arm with the baseline on the study's metric, as one family (Holm).
+
+        Args:
+            baseline: Name of an arm; the first one when left out.
+
+        Raises:
+            ValueError: There is no such arm.
+        """
+        from trivet.stats import decide_pairs
+
+        first = baseline if baseline is not None else self.arms[0]
+        if first not in self.arms:
+            raise ValueError(unknown_name("arm", first, self.arms))
+        others = [arm for arm in self.arms if arm != first]
+        pairs = [self._pair(first, arm) for arm in others]
+        metric = self.spec.metric
+        verdicts = decide_pairs(pairs, margin=metric.margin, metric=metric.name) if pairs else []
+        return [
+            ArmComparison(arm_a=first, arm_b=arm, verdict=verdict)
+            for arm, verdict in zip(others, verdicts, strict=True)
+        ]
+
+    def curves(self, metric: str) -> list[CurvePoint]:
+        """Every logged value of a metric, run by run, in order of steps."""
+        points: list[CurvePoint] = []
+        for record in self.records:
+            if record.state in ("unreadable", "pending"):
+                continue
+            for row in RunFolder(record.folder).read_metrics():
+                step, value = row.get("step"), row.get(metric)
+                if isinstance(step, int) and isinstance(value, int | float) and not isinstance(value, bool):
+                    points.append(CurvePoint(record.arm, record.seed, step, float(value)))
+        return points
+
+    def environments(self) -> dict[str, dict[str, Any]]:
+        """Run → content of its environment.json, where there is one."""
+        found: dict[str, dict[str, Any]] = {}
+        for record in self.records:
+            content = RunFolder(record.folder).read_environment() if record.state != "unreadable" else {}
+            if content:
+                found[record.run_id] = content
+        return found
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a run: id, arm, a column for each factor, seed, state, costs, a column for each metric.
+
+        Raises:
+            TrivetError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise TrivetError("to_frame() needs the package 'pandas'; install it with: pip install pandas") from None
+        return pandas.DataFrame([_row(record) for record in self.records])
+
+    def _pair(self, a: str, b: str) -> ArmPair:
+        from trivet.stats import ArmPair
+
+        left, right = (self.values(self.spec.metric.name, arm) for arm in (a, b))
+        seeds = [seed for seed in self.spec.seed_list if seed in left and seed in right]
+        return ArmPair(
+            names=(a, b),
+            a=[left[seed] for seed in seeds],
+            b=[right[seed] for seed in seeds],
+            lost=len(self.spec.seed_list) - len(seeds),
+        )
+
+    def _check_metric(self, metric: str) -> None:
+        names = {name: None for record in self.records for name in record.metrics} | dict.fromkeys(_COSTS)
+        if any(record.metrics for record in self.records) and metric not in names:
+            raise ValueError(unknown_name("metric", metric, names))
+
+
+_COSTS = ("bitops", "seconds", "train_seconds")
+
+
+def _value(record: Record, metric: str) -> float | None:
+    if metric in record.metrics:
+        return record.metrics[metric]
+    return float(getattr(record, metric)) if metric in _COSTS else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _row(record: Record) -> dict[str, Any]:
+    costs = {"steps": record.steps, "bitops": record.bitops, "seconds": record.seconds}
+    return {
+        "run_id": record.run_id,
+        "arm": record.arm,
+        **record.levels,
+        "seed": record.seed,
+        "state": record.state,
+        **costs,
+        "train_seconds": record.train_seconds,
+        **record.metrics,
+    }
+
+
+def folder_notes(store: Store, runs: Sequence[Any]) -> list[str]:
+    """What lies in a study folder beside its planned runs, and how the study was changed."""
+    notes: list[str] = []
+    extra = store.unplanned(runs)
+    if extra:
+        shown = ", ".join(path.name for path in extra[:3]) + (", …" if len(extra) > 3 else "")
+        notes.append(f"{len(extra)} run folder(s) belong to no planned run and are kept: {shown}")
+    changed = [row for row in store.history() if row.get("event") == "changed" and isinstance(row.get("changes"), list)]
+    return notes + [
+        f"the study was changed on {row.get('time', '?')}: {'; '.join(map(str, row['changes']))}" for row in changed
+    ]

@@ -1,0 +1,220 @@
+"""A study from file to results: check, plan, run or resume, read.
+
+Any number of invocations may work on the same folder, one at a time: a run with a result is never run again, one
+without is started or resumed. See `docs/study.md` for what happens on each kind of failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trivet.core.errors import ConfigError, unknown_name
+from trivet.core.yamlfile import load_yaml
+from trivet.study.arms import check
+from trivet.study.capacity import Capacity, measure_capacity
+from trivet.study.executors.base import Executor, shell_line
+from trivet.study.executors.local import LocalExecutor
+from trivet.study.failures import is_full_disk_error
+from trivet.study.plan import PlannedRun, plan
+from trivet.study.progress import LogProgress, Progress
+from trivet.study.record import Record
+from trivet.study.results import Results, folder_notes
+from trivet.study.scheduler import GRACE_SECONDS, Outcome, Scheduler, make_job
+from trivet.study.spec import StudySpec
+from trivet.study.stop import StopSignals, StudyInterrupted, StudyStopped
+from trivet.study.store import Store
+
+EXECUTORS = ("local",)
+"""Names that `Study.run` takes."""
+
+
+class Study:
+    """A specification and the folder its runs live in.
+
+    Example:
+        >>> from trivet.study import MetricSpec
+        >>> task = {"command": "python -c 'print({seed})'", "metrics": {"loss": "([0-9.]+)"}}
+        >>> study = Study(StudySpec(name="tiny", base={"task": task}, seeds=2, metric=MetricSpec(name="loss")))
+        >>> study.folder.as_posix(), len(study.plan())
+        ('studies/tiny', 2)
+    """
+
+    def __init__(self, spec: StudySpec, folder: Path | str | None = None, *, file: str = "") -> None:
+        """Args: spec: what to run; folder: `studies/<name>` when left out; file: named in errors."""
+        self.spec = spec
+        self.folder = Path(folder) if folder is not None else Path("studies") / spec.name
+        self.store = Store(self.folder)
+        self._file = file
+        self._runs: list[PlannedRun] | None = None
+
+    @classmethod
+    def from_yaml(cls, path: Path | str, overrides: Iterable[str] = (), folder: Path | str | None = None) -> Study:
+        """Read a study file and check all of it; nothing is started or written.
+
+        Args:
+            path: The file.
+            overrides: `dotted.key=value`; see `StudySpec.from_yaml`.
+            folder: `studies/<name>` when left out; the file's own folder when that is a study folder.
+
+        Raises:
+            ConfigError: With every problem of the file.
+            MissingDataError: Data are not on this machine.
+            MissingExtraError: An optional package is needed.
+        """
+        path = Path(path)
+        if path.is_dir() and (path / "study.yaml").is_file():
+            path = path / "study.yaml"
+        spec = StudySpec.from_mapping(load_yaml(path), file=str(path), overrides=overrides)
+        study = cls(spec, folder if folder is not None else _own_folder(path, spec), file=str(path))
+        study.check()
+        return study
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Study:
+        """The study that lies in a folder; data and packages are not asked for until it is run."""
+        return cls(Store(Path(folder)).load_spec(), folder, file=str(Path(folder) / "study.yaml"))
+
+    def check(self) -> None:
+        """Refuse what cannot run: unknown names, schedules that do not fit, missing data, an unusable folder.
+
+        Raises:
+            ConfigError: With every problem found.
+            MissingDataError: Data are not on this machine.
+            MissingExtraError: An optional package is needed.
+        """
+        arms = self.spec.arms(file=self._file)
+        problems = check(arms, self.spec.base, self.spec.factors, file=self._file)
+        if problems:
+            raise ConfigError(problems)
+        self.store.check_usable()
+
+    def plan(self) -> list[PlannedRun]:
+        """Every run, in the order in which they are started."""
+        if self._runs is None:
+            self._runs = plan(self.spec)
+        return self._runs
+
+    def status(self) -> Results:
+        """How every run stands; reads only."""
+        runs = self.plan()
+        return Results(self.spec, self.store.records(runs), self.folder, notes=folder_notes(self.store, runs))
+
+    def commands(self) -> list[str]:
+        """One shell line for each run that is not done, its folder made ready: for xargs, Slurm or another machine.
+
+        Raises:
+            ConfigError: See `check`.
+            RunFolderError: The study is being run.
+        """
+        self.check()
+        executor, capacity = LocalExecutor(), Capacity(cores=1, slots=1, gpus=())
+        with self.store.lock():
+            self.store.save_spec(self.spec)
+            lines: list[str] = []
+            for run in self.plan():
+                if self.store.record(run).state in ("pending", "failed"):
+                    self.store.prepare(run)
+                    job = make_job(self.store, capacity, run)
+                    lines.append(shell_line(executor.command(job), job.variables))
+        return lines
+
+    def run(
+        self,
+        executor: str | Executor[Any] = "local",
+        slots: int = 0,
+        progress: Progress | None = None,
+        *,
+        grace: float = GRACE_SECONDS,
+    ) -> Results:
+        """Run every run that is not done; returns when all have come to rest.
+
+        Args:
+            executor: `local`, or an object that places runs.
+            slots: Runs at the same time; 0: as the study says, else as many as fit.
+            progress: Told what happens; log lines when left out.
+            grace: Seconds a run has for its checkpoint when the study is stopped.
+
+        Raises:
+            ConfigError: Something cannot run; nothing was started.
+            MissingDataError: Data are not on this machine; nothing was started.
+            RunFolderError: Another process is running this study.
+            StudyInterrupted: A signal stopped it in order (a `KeyboardInterrupt`); the same call resumes.
+            StudyStopped: The disk is full; the same call resumes when there is room.
+        """
+        self.check()
+        if slots < 0:
+            raise ValueError(f"`slots={slots}` must be ≥ 0; 0 lets trivet decide")
+        place = make_executor(executor)
+        capacity = measure_capacity(slots or self.spec.resources.slots)
+        shown = progress if progress is not None else LogProgress()
+        outcome = Outcome()
+        try:
+            with self.store.lock(), StopSignals() as signals:
+                try:
+                    outcome = self._run_locked(place, capacity, shown, grace, signals)
+                finally:
+                    shown.end()
+                    place.close()
+        except OSError as error:
+            if not is_full_disk_error(error):
+                raise
+            outcome.disk_full = str(error)
+        return self._conclude(outcome)
+
+    def _run_locked(
+        self, place: Executor[Any], capacity: Capacity, shown: Progress, grace: float, signals: StopSignals
+    ) -> Outcome:
+        for change in self.store.save_spec(self.spec):
+            shown.message(f"the study is changed: {change}")
+        runs = self.plan()
+        records = self.store.records(runs)
+        for note in folder_notes(self.store, runs):
+            if not note.startswith("the study was changed"):
+                shown.message(note)
+        outcome = Scheduler(self.store, place, capacity, shown, grace=grace).run(runs, records, signals)
+        self._remember(outcome, records)
+        return outcome
+
+    def _remember(self, outcome: Outcome, before: Sequence[Record]) -> None:
+        """Write history and cache; on a full disk they are done without."""
+        self.store.index.save([outcome.records.get(record.run_id, record) for record in before])
+        stopped = "disk full" if outcome.disk_full else f"signal {outcome.interrupted}" if outcome.interrupted else ""
+        harness = outcome.harness.to_dict() if outcome.harness else {}
+        try:
+            self.store.append_history({"event": "run", "stopped": stopped, "harness": harness})
+        except OSError as error:
+            if not is_full_disk_error(error):
+                raise
+
+    def _conclude(self, outcome: Outcome) -> Results:
+        results = self.status()
+        done = sum(record.is_done for record in results.records)
+        how_far = f"{done} of {len(results.records)} runs are done and kept; the same command goes on from here"
+        if outcome.disk_full:
+            place = self.folder.absolute()
+            text = f"stopped: the disk that holds {place} is full ({outcome.disk_full}). {how_far} once there is room"
+            raise StudyStopped(text, results)
+        if outcome.interrupted:
+            raise StudyInterrupted(f"stopped by a signal; {how_far}", outcome.interrupted, results)
+        return results
+
+
+def make_executor(executor: str | Executor[Any]) -> Executor[Any]:
+    """The executor of a name, or the object itself.
+
+    Raises:
+        ValueError: There is no executor of that name.
+    """
+    if not isinstance(executor, str):
+        return executor
+    if executor == "local":
+        return LocalExecutor()
+    raise ValueError(unknown_name("executor", executor, EXECUTORS))
+
+
+def _own_folder(path: Path, spec: StudySpec) -> Path | None:
+    """The folder of a study.yaml that trivet wrote, so that running it again resumes in place."""
+    store = Store(path.parent)
+    return store.folder if path == store.spec_path and store.exists else None
