@@ -4,8 +4,8 @@
     PATH/test/<class>/…          (or PATH/val/<class>/…)
 
 The size is part of the name: `image-folder:PATH@64` cuts the largest square from the middle and resizes it to 64 × 64
-pixels (bilinear, with anti-aliasing); 32 × 32 without it. `image-folder:PATH@28:gray` gives one channel instead of three.
-Orientation marks of cameras are followed; transparency is dropped. Reading needs Pillow (extra `vision`).
+pixels (bilinear, with anti-aliasing); 32 × 32 without it. `image-folder:PATH@28:gray` gives one channel instead of
+three. Orientation marks of cameras are followed; transparency is dropped. Reading needs Pillow (extra `vision`).
 
 Not covered: data that does not fit in memory as uint8, other file types, splits made by chance.
 """

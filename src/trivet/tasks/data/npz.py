@@ -2,8 +2,8 @@
 
 Either plain arrays, `x` (uint8, [N, H, W], [N, H, W, C] or [N, C, H, W] with C = 1 or 3) and `y` (whole numbers [N]),
 also under the names `images` and `labels`; or compressed images, `jpeg` (uint8, all files one after the other),
-`offsets` (int64 [N + 1], where each begins and the last ends) and `label` (whole numbers [N]), which needs Pillow (extra
-`vision`).
+`offsets` (int64 [N + 1], where each begins and the last ends) and `label` (whole numbers [N]), which needs Pillow
+(extra `vision`).
 
 Nothing is unpickled. Not covered: float pixels, images of different sizes in one archive.
 """

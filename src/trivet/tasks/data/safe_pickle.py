@@ -1,9 +1,9 @@
 """Reading the CIFAR files, which are pickles, without running anything that a file asks for.
 
-A pickle is a program; the danger is in the functions it may name. This reader lets a file name four things only, numpy's
-array constructor, its array class, its type class and the text encoder that Python 3 uses for bytes, and answers each
-with a stand-in from this module that can hold bytes of a plain type and nothing else. Numbers, text, bytes, lists, tuples
-and dictionaries need no names. Any other name ends the reading with an error before anything is called.
+A pickle is a program; the danger is in the functions it may name. This reader lets a file name four things only,
+numpy's array constructor, its array class, its type class and the text encoder that Python 3 uses for bytes, and
+answers each with a stand-in from this module that can hold bytes of a plain type and nothing else. Numbers, text, bytes, lists,
+tuples and dictionaries need no names. Any other name ends the reading with an error before anything is called.
 
 Not covered: arrays of objects, of records or in Fortran order, and every other pickle.
 """
