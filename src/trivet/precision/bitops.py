@@ -1,0 +1,90 @@
+"""Cost of training in BitOPs, in closed form.
+
+A multiply-accumulate of a-bit with b-bit numbers counts a × b BitOPs. One training step multiplies once forward
+(b_f × b_f) and twice backward (b_f × b_g, for the gradient of the input and of the weight), so per
+multiply-accumulate (MAC) and step it costs b_f² + 2 b_f b_g, the formula of arXiv 2101.09868 and 2403.02243. Every
+layer counts both backward products, as published, also the first layer, whose input needs no gradient.
+
+BitOPs are not seconds: on a CPU or GPU of today nothing below 8 bits runs faster. Not covered: memory traffic, norms,
+activations, optimizer; evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trivet.precision.checks import MAX_BITS, check_bits, check_whole
+from trivet.precision.runs import Schedule
+
+
+def bitops_per_mac(forward_bits: int, grad_bits: int) -> int:
+    """BitOPs of one multiply-accumulate in one training step: b_f² + 2 b_f b_g.
+
+    Example:
+        >>> bitops_per_mac(8, 8), bitops_per_mac(32, 32)
+        (192, 3072)
+    """
+    return forward_bits * forward_bits + 2 * forward_bits * grad_bits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerCost:
+    """Multiply-accumulates of one layer."""
+
+    name: str
+    """Qualified name inside the model."""
+    kind: str
+    """Class of the layer, such as Conv2d."""
+    macs: int
+    """Multiply-accumulates of one forward pass of one example."""
+    quantised: bool
+    """Whether the layer computes at the schedule's bits; otherwise it counts at 32."""
+
+
+def training_bitops(
+    layers: Iterable[LayerCost],
+    schedule: Schedule | None,
+    grad_bits: int = 8,
+    batch_size: int = 1,
+    steps: int = 0,
+) -> float:
+    """BitOPs of a training run, before it is run.
+
+    sum over layers and steps of MACs × batch_size × (b_f² + 2 b_f b_g); layers that are not quantized, and all layers
+    when there is no schedule, count at 32 bits throughout. Equal to what `PrecisionController.cost` counts.
+
+    Args:
+        layers: From `layer_macs`.
+        schedule: Bits per step, or None for full precision.
+        grad_bits: Bits of the gradients of quantized layers.
+        batch_size: Examples per optimizer step.
+        steps: Optimizer steps; 0 stands for all steps of the schedule.
+
+    Raises:
+        ValueError: Steps that the schedule does not have, or none given where there is no schedule.
+
+    Example:
+        >>> layer = LayerCost(name="conv", kind="Conv2d", macs=1000, quantised=True)
+        >>> training_bitops([layer], None, batch_size=2, steps=10)
+        61440000.0
+    """
+    check_bits("grad_bits", grad_bits)
+    check_whole("batch_size", batch_size)
+    check_whole("steps", steps)
+    if batch_size < 1:
+        raise ValueError(f"`batch_size={batch_size}` must be ≥ 1")
+    total = schedule.total_steps if schedule else steps
+    steps = steps or total
+    if not 1 <= steps <= total:
+        raise ValueError(f"`steps={steps}` must lie in [1, {total}]; give the steps of the training")
+    full = steps * bitops_per_mac(MAX_BITS, MAX_BITS)
+    scheduled = full if schedule is None else _scheduled(schedule, grad_bits, steps)
+    return float(sum(layer.macs * batch_size * (scheduled if layer.quantised else full) for layer in layers))
+
+
+def _scheduled(schedule: Schedule, grad_bits: int, steps: int) -> int:
+    """Sum over the first steps of b_f² + 2 b_f b_g, in whole numbers."""
+    return sum(
+        max(0, min(length, steps - start)) * bitops_per_mac(bits, grad_bits) for start, length, bits in schedule.runs()
+    )

@@ -1,0 +1,89 @@
+"""Checks of user values that the torch-free part of this package shares; each says what was given and allowed.
+
+Not covered: values read from files, whose key and file `core.config` adds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from trivet.core.errors import unknown_name
+
+MIN_BITS = 1
+MAX_BITS = 32
+"""32 bits stand for full precision: nothing is rounded."""
+
+
+def check_bits(name: str, bits: int, low: int = MIN_BITS, high: int = MAX_BITS) -> None:
+    """Refuse a number of bits that is not a whole number between `low` and `high`.
+
+    Raises:
+        TypeError: `bits` is not an int.
+        ValueError: `bits` lies outside the range.
+
+    Example:
+        >>> check_bits("q_min", 3)
+        >>> check_bits("bits", 40)
+        Traceback (most recent call last):
+        ...
+        ValueError: `bits=40` must lie in [1, 32]; 32 means full precision
+    """
+    check_whole(name, bits)
+    if not low <= bits <= high:
+        hint = "; 32 means full precision" if high == MAX_BITS else ""
+        raise ValueError(f"`{name}={bits}` must lie in [{low}, {high}]{hint}")
+
+
+def check_whole(name: str, value: object) -> None:
+    """Refuse a value that is not a whole number.
+
+    Raises:
+        TypeError: `value` is a boolean, a float, text, …
+
+    Example:
+        >>> check_whole("steps", 2.5)
+        Traceback (most recent call last):
+        ...
+        TypeError: `steps=2.5` must be a whole number (int), not float
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"`{name}={value!r}` must be a whole number (int), not {type(value).__name__}")
+
+
+def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a name that is not among the allowed ones.
+
+    Raises:
+        ValueError: With the nearest allowed name.
+
+    Example:
+        >>> check_choice("shape", "repeatd", ("repeated", "triangular"))
+        Traceback (most recent call last):
+        ...
+        ValueError: unknown shape 'repeatd'; allowed: repeated, triangular; did you mean 'repeated'?
+    """
+    if value not in allowed:
+        raise ValueError(unknown_name(name, value, allowed))
+
+
+def check_fields(cls: type[Any], values: Mapping[str, Any]) -> None:
+    """Refuse a mapping that cannot fill a dataclass.
+
+    Raises:
+        ValueError: An unknown key, with the nearest one, or a missing one.
+
+    Example:
+        >>> check_fields(dataclasses.make_dataclass("Point", ["x", "y"]), {"x": 1})
+        Traceback (most recent call last):
+        ...
+        ValueError: missing: y
+    """
+    fields = dataclasses.fields(cls)
+    for key in values:
+        if key not in {field.name for field in fields}:
+            raise ValueError(unknown_name("key", key, [field.name for field in fields]))
+    missing = [f.name for f in fields if f.default is dataclasses.MISSING and f.name not in values]
+    if missing:
+        raise ValueError(f"missing: {', '.join(missing)}")
