@@ -46,7 +46,7 @@ def test_what_was_not_realised_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="environment.device"):
+    with pytest.raises(ConfigError, match=r"environment\.device"):
         apply_environment(EnvironmentConfig(device="cuda"))
     assert apply_environment(EnvironmentConfig(device="auto")).device == "cpu"
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from trivet.training.batches import BatchOrder, augment
     from trivet.training.checkpoint import Checkpoints
     from trivet.training.config import LRScheduleConfig, OptimizerConfig, TrainingConfig
-    from trivet.training.loop import Fit, Job, Stepper, fit
+    from trivet.training.job import Job, Stepper
+    from trivet.training.loop import Fit, fit
     from trivet.training.metrics import MetricsLog
     from trivet.training.optim import build_optimizer, lr_factor
 
@@ -36,11 +37,11 @@ __getattr__, __dir__ = attach(
         "BatchOrder": ".batches",
         "Checkpoints": ".checkpoint",
         "Fit": ".loop",
-        "Job": ".loop",
+        "Job": ".job",
         "LRScheduleConfig": ".config",
         "MetricsLog": ".metrics",
         "OptimizerConfig": ".config",
-        "Stepper": ".loop",
+        "Stepper": ".job",
         "TrainingConfig": ".config",
         "augment": ".batches",
         "build_optimizer": ".optim",

@@ -52,7 +52,8 @@ class BatchOrder:
         """Example numbers of one step, int64 [batch_size], on the device."""
         if step < 0:
             raise ValueError(f"`step={step}` must be ≥ 0")
-        first, parts = step * self.batch_size, []
+        parts: list[Tensor] = []
+        first = step * self.batch_size
         last = first + self.batch_size
         while first < last:
             epoch, offset = divmod(first, self.num_examples)

@@ -196,9 +196,10 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     )
     torch.set_rng_state(state["torch"])
     if "cuda" in state and torch.cuda.is_available():
-        if len(state["cuda"]) != torch.cuda.device_count():
+        saved_devices, devices = len(state["cuda"]), torch.cuda.device_count()
+        if saved_devices != devices:
             raise ValueError(
-                f"the checkpoint has random states of {len(state['cuda'])} CUDA devices and {torch.cuda.device_count()} "
-                "are here; resume with the same number"
+                f"the checkpoint has random states of {saved_devices} CUDA devices, {devices} are here; "
+                "resume with the same number"
             )
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,7 +1,7 @@
 """Settings of hardware and software inside the process: apply what was asked for, read back what was realised.
 
-"Asked" is not "got": a thread count above the number of cores, a device that is not there or a precision the build lacks
-are changed silently by the libraries below. So every setting is read back, and one that differs is named in
+"Asked" is not "got": the libraries below change silently a thread count that is too high or a precision that the
+build lacks. So every setting is read back, and one that differs is named in
 `not_realised`, for the study to leave such runs out of a comparison.
 
 Variables that must be set before torch is imported are set by whoever starts the process

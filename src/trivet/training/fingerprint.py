@@ -17,8 +17,8 @@ PACKAGES = ("trivet", "torch", "torchvision", "numpy", "scipy", "safetensors")
 """Packages whose version is recorded, when they are installed."""
 
 PREFIXES = (
-    "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "ATEN_", "ONEDNN_", "DNNL_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_TF32",
-    "NCCL_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "PYTHONHASHSEED", "TRIVET_DATA_ROOT",
+    "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "ATEN_", "ONEDNN_", "DNNL_", "CUDA_", "CUBLAS_", "CUDNN_",
+    "NVIDIA_TF32", "NCCL_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "PYTHONHASHSEED", "TRIVET_DATA_ROOT",
 )  # fmt: skip
 """Environment variables that are recorded begin like this."""
 
