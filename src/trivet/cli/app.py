@@ -1,0 +1,72 @@
+"""The Typer application: which verbs exist, `--version`, and what `trivet` alone prints.
+
+`tests/cli/surface.json` is a snapshot of this surface; a change here shows up there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+import trivet
+from trivet.cli import compare, cost, cp, data, doctor, report, run, schedule, status
+
+HELP = """Make training a neural network cheaper, and say honestly whether the result really changed.
+
+\b
+Examples:
+  trivet cp demo && trivet run demo.yaml    copy a study, run it, read the verdict
+  trivet schedule --plot                    see the ten precision schedules
+  trivet cost resnet20 --schedule RR        what a schedule costs before training
+
+Exit codes: 0 done, 1 some runs failed, 2 usage or configuration, 3 `compare --exit-code`: not established,
+130 Ctrl-C. Data goes to standard output, talk to standard error. `trivet VERB --help` says more."""
+
+app = typer.Typer(
+    name="trivet",
+    help=HELP,
+    rich_markup_mode=None,  # plain help: a third of the start-up time, and the same in a pipe
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"trivet {trivet.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+app.command("run", short_help="Run a study, or what is left of it.")(run.run)
+app.command("status", short_help="How far a study is.")(status.status)
+app.command("compare", short_help="Verdicts: different, equivalent or undecided.")(compare.compare)
+app.command("report", short_help="One HTML file with everything.")(report.report)
+app.command("schedule", cls=schedule.ScheduleCommand, short_help="The ten precision schedules.")(schedule.schedule)
+app.command("cost", short_help="BitOPs of a model or a study, before training.")(cost.cost)
+app.command("data", short_help="List, check and fetch data sets.")(data.data)
+app.command("cp", short_help="Copy a recipe.")(cp.cp)
+app.command("doctor", short_help="Check this machine.")(doctor.doctor)
+
+
+def main() -> None:
+    """Run the command line on `sys.argv` and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(ValueError, OSError):
+                stream.reconfigure(errors="replace")  # a terminal without × or ─ still gets its table
+    app(prog_name="trivet")

@@ -1,0 +1,175 @@
+"""`trivet cost`: the BitOPs of a model under each schedule, or of every arm of a study, before any training."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trivet.cli.console import emit_json, show, table, talk, verb
+
+FULL = "fp32"
+
+
+@verb
+def cost(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|STUDY.yaml", help="resnet20, mobilenet_v2, torchvision:NAME, python:pkg.mod:fn, or a study."
+        ),
+    ],
+    schedule: Annotated[str, typer.Option("--schedule", help="One schedule (static, RR, …); all by default.")] = "",
+    q_min: Annotated[int, typer.Option("--q-min", help="Fewest bits.")] = 3,
+    q_max: Annotated[int, typer.Option("--q-max", help="Most bits, and those of `static`.")] = 8,
+    num_cycles: Annotated[int, typer.Option("--num-cycles", help="Cycles in the training.")] = 8,
+    grad_bits: Annotated[int, typer.Option("--grad-bits", help="Bits of the backward pass; 0 means q_max.")] = 0,
+    steps: Annotated[int, typer.Option("--steps", help="Optimizer steps.")] = 64_000,
+    batch_size: Annotated[int, typer.Option("--batch-size", help="Examples a step.")] = 128,
+    width: Annotated[int, typer.Option("--width", help="Channels of the first stage of resnet…")] = 16,
+    input_: Annotated[
+        str, typer.Option("--input", metavar="CxHxW", help="Image size; 3x32x32, or 3x224x224 for torchvision.")
+    ] = "",
+    classes: Annotated[int, typer.Option("--classes", help="Outputs; 10, or 1000 for torchvision models.")] = 0,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the study; repeatable.")
+    ] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="List every layer.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Count what training will cost in BitOPs: a model under every schedule, or every arm of a study."""
+    if target.endswith((".yaml", ".yml")) or Path(target).is_dir():
+        content = _of_study(target, set_ or [])
+    else:
+        from trivet.models.names import check_model_name
+
+        check_model_name(target)
+        shape, outputs = _input(target, input_, classes)
+        training = {"steps": steps, "batch_size": batch_size}
+        task = {"name": "image-classification", "model": target, "width": width}
+        runs = [
+            {"name": name, "config": {"task": task, "training": training, "precision": precision}}
+            for name, precision in _precisions(schedule, q_min, q_max, num_cycles, grad_bits).items()
+        ]
+        content = _of_model(runs, shape, outputs)
+    if json:
+        emit_json(content)
+        return
+    _print(content, layers)
+
+
+def _precisions(schedule: str, q_min: int, q_max: int, num_cycles: int, grad_bits: int) -> dict[str, dict[str, Any]]:
+    """Name → `precision` section: full precision, static q_max, and the schedules asked for."""
+    from trivet.core.errors import unknown_name
+    from trivet.precision.schedules import PrecisionSchedule
+
+    names = PrecisionSchedule.names()
+    if schedule and schedule not in (*names, "static"):
+        raise ValueError(unknown_name("schedule", schedule, ["static", *names]))
+    static = f"static {q_max}"
+    found: dict[str, dict[str, Any]] = {FULL: {}}
+    found[static] = {"schedule": "static", "bits": q_max, "grad_bits": grad_bits}
+    cyclic = {"q_min": q_min, "q_max": q_max, "num_cycles": num_cycles, "grad_bits": grad_bits, "odd_cycles": "allow"}
+    chosen = [name for name in names if schedule in ("", name)]
+    return {**found, **{name: {"schedule": name, **cyclic} for name in chosen}}
+
+
+def _input(model: str, text: str, classes: int) -> tuple[list[int], int]:
+    is_large = model.startswith("torchvision:")
+    text = text or ("3x224x224" if is_large else "3x32x32")
+    if not re.fullmatch(r"[1-9]\d*[x×,][1-9]\d*[x×,][1-9]\d*", text):
+        raise ValueError(f"`--input {text}`: must be CHANNELSxHEIGHTxWIDTH; such as 3x32x32")
+    return [int(part) for part in re.split("[x×,]", text)], classes or (1000 if is_large else 10)
+
+
+def _of_model(runs: list[dict[str, Any]], shape: list[int], classes: int) -> dict[str, Any]:
+    from trivet.cli.estimate import ask
+
+    talk("counting …")
+    answer = ask({"runs": runs, "input": shape, "classes": classes}, {})
+    first = answer["runs"][0]
+    about = f"{runs[0]['config']['task']['model']}, input {'×'.join(map(str, shape))}, {classes} classes"
+    return _content(about, answer["runs"], answer["layers"], {"macs": first["macs"]})
+
+
+def _of_study(target: str, overrides: list[str]) -> dict[str, Any]:
+    from trivet.cli.estimate import arm_costs
+    from trivet.cli.run import study_file
+    from trivet.study.plan import plan
+    from trivet.study.spec import StudySpec
+
+    path = study_file(target)
+    spec = StudySpec.from_yaml(path, overrides)
+    runs = plan(spec)
+    commands = [run.arm for run in runs if run.config["task"].get("command")]
+    if commands:
+        raise ValueError(
+            f"{path}: the arm {commands[0]!r} is a command; its layers cannot be seen, so nothing is counted"
+        )
+    talk("counting …")
+    return _content(f"{path}, one run of each arm", arm_costs(runs, measure=False), [], {})
+
+
+def _content(
+    about: str, rows: list[dict[str, Any]], layers: list[dict[str, Any]], more: dict[str, Any]
+) -> dict[str, Any]:
+    figures = [
+        {
+            "name": row["name"],
+            "mean_bits": row["mean_bits"],
+            "bitops": row["bitops"],
+            "bitops_of_fp32": row["bitops"] / row["fp32_bitops"],
+            "macs": row["macs"],
+            "macs_quantized": row["macs_quantized"],
+            "steps": row["steps"],
+            "batch_size": row["batch_size"],
+        }
+        for row in rows
+    ]
+    return {"about": about, **more, "runs": figures, "layers": layers}
+
+
+def _print(content: dict[str, Any], layers: bool) -> None:
+    rows = content["runs"]
+    static = next((row for row in rows if row["name"].startswith("static ")), None)
+    columns = ["precision" if "macs" in content else "arm", "mean bits", "BitOPs per run", "/ fp32"]
+    columns += [f"/ {static['name']}"] if static else []
+    body = [
+        [
+            row["name"],
+            f"{row['mean_bits']:.2f}",
+            f"{row['bitops']:.4g}",
+            f"{row['bitops_of_fp32']:.2%}",
+            *([f"{row['bitops'] / static['bitops']:.1%}"] if static else []),
+        ]
+        for row in rows
+    ]
+    first = rows[0]
+    share = first["macs_quantized"] / first["macs"] if first["macs"] else 0.0
+    show(
+        f"{content['about']}: {first['macs']:,} multiply-accumulates an example and forward pass, {share:.1%} of them in "
+        f"layers that a schedule quantizes; {first['steps']:,} steps × {first['batch_size']} examples\n"
+    )
+    if layers and content["layers"]:
+        total = max(first["macs"], 1)
+        show(
+            table(
+                ["layer", "kind", "MACs", "share", "quantized"],
+                [
+                    [
+                        row["name"],
+                        row["kind"],
+                        f"{row['macs']:,}",
+                        f"{row['macs'] / total:.1%}",
+                        "yes" if row["quantized"] else "no",
+                    ]
+                    for row in content["layers"]
+                ],
+                left=(0, 1),
+            ),
+            "",
+        )
+    show(table(columns, body))
+    talk("\nBitOPs are counted: MACs × (b_f² + 2·b_f·b_g) over all steps. They are not seconds.")

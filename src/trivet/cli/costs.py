@@ -1,0 +1,144 @@
+"""The side of `trivet cost` and `run --dry-run` that needs torch, in a process of its own.
+
+`python -m trivet.cli.costs` reads one JSON request on standard input and writes one JSON answer on standard output.
+A request holds run configurations; the answer holds, for each, its BitOPs, those of the same training in full precision and,
+when asked, the measured time of a few real steps.
+
+Not covered: commands of the user's, whose layers cannot be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trivet.core.config import build, dump_yaml, merge
+from trivet.core.errors import TrivetError
+
+if TYPE_CHECKING:
+    from trivet.precision import LayerCost
+    from trivet.tasks.config import RunConfig
+
+MEASURED_STEPS = 8
+"""Steps timed for an estimate, after a warm-up of two."""
+
+BUDGET_SECONDS = 25.0
+"""No further arm is timed once this much has been spent."""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Cost of each run of a request; see the module for its form."""
+    from trivet.tasks.config import RunConfig
+
+    spent = time.monotonic()
+    cached: dict[str, list[LayerCost]] = {}
+    rows: list[dict[str, Any]] = []
+    for item in request["runs"]:
+        run = build(RunConfig, item["config"])
+        key = json.dumps([run.task.model, run.task.width, run.task.data, request.get("input")])
+        if key not in cached:
+            cached[key] = _layers(run, request.get("input"), request.get("classes"))
+        row = {"name": item["name"], **_bitops(run, cached[key])}
+        if request.get("measure") and time.monotonic() - spent < BUDGET_SECONDS:
+            row.update(_measure(item["config"]))
+        rows.append(row)
+    first: list[LayerCost] = next(iter(cached.values()), [])
+    layers = [
+        {"name": layer.name, "kind": layer.kind, "macs": layer.macs, "quantized": layer.quantised} for layer in first
+    ]
+    return {"runs": rows, "layers": layers}
+
+
+def _layers(run: RunConfig, shape: list[int] | None, classes: int | None) -> list[LayerCost]:
+    import torch
+
+    from trivet.models import build_model
+    from trivet.precision import layer_macs
+
+    if shape is None or classes is None:
+        from trivet.tasks.data import load_images
+
+        images = load_images(run.task.data)
+        shape, classes = list(images.image_shape), len(images.classes)
+    channels, height, width = shape
+    model = build_model(
+        run.task.model, num_classes=classes, in_channels=channels, image_size=(height, width), width=run.task.width
+    )
+    return layer_macs(model, torch.zeros(1, channels, height, width))
+
+
+def _bitops(run: RunConfig, layers: list[LayerCost]) -> dict[str, Any]:
+    from trivet.precision import training_bitops
+
+    if run.training is None:
+        raise ValueError("`training` is missing")
+    steps, batch = run.training.steps, run.training.batch_size
+    schedule = run.precision.build(steps)
+    full = training_bitops(layers, None, batch_size=batch, steps=steps)
+    own = training_bitops(layers, schedule, run.precision.backward_bits, batch, steps) if schedule else full
+    return {
+        "bitops": own,
+        "fp32_bitops": full,
+        "mean_bits": schedule.mean_bits if schedule else 32.0,
+        "macs": sum(layer.macs for layer in layers),
+        "macs_quantized": sum(layer.macs for layer in layers if layer.quantised),
+        "steps": steps,
+        "batch_size": batch,
+    }
+
+
+def _measure(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds of one step and of everything around the steps, from a real but short run; nothing when that fails."""
+    try:
+        _short_run(config, 2)
+        steps, train, whole = _short_run(config, MEASURED_STEPS)
+    except (TrivetError, ValueError, RuntimeError) as error:
+        return {"not_measured": str(error)}
+    return {"step_seconds": train / steps, "overhead_seconds": max(whole - train, 0.0)}
+
+
+def _short_run(config: Mapping[str, Any], steps: int) -> tuple[int, float, float]:
+    from trivet.core.runfolder import RunFolder
+    from trivet.tasks.run import run_task
+
+    if config["training"].get("compile"):
+        raise ValueError("compilation takes too long for an estimate")
+    precision = config.get("precision") or {}
+    cycles = precision.get("num_cycles") or 1
+    steps = max(steps, int(cycles))
+    training = {
+        "steps": steps, "log_every": steps, "evaluate_every": 0, "checkpoint_every": 0, "schedule": {"warmup_steps": 0},
+    }  # fmt: skip
+    short = merge(config, {"training": training})
+    short["precision"] = {key: value for key, value in precision.items() if key != "deficit"}
+    with tempfile.TemporaryDirectory(prefix="trivet-estimate-") as name:
+        run = RunFolder(Path(name) / "run")
+        run.path.mkdir()
+        run.config_path.write_text(dump_yaml(short), encoding="utf-8")
+        code = run_task(run.path)
+        if code:
+            raise RuntimeError((run.read_error() or {}).get("message", f"exit code {code}"))
+        result = run.read_result()
+        return result.steps, result.train_seconds, result.seconds
+
+
+def main() -> int:
+    """Read a request, write the answer; errors on purpose are an answer too."""
+    request = json.load(sys.stdin)
+    with contextlib.redirect_stdout(sys.stderr):  # a user's model may print
+        try:
+            content = answer(request)
+        except (TrivetError, ValueError) as error:
+            content = {"error": str(error), "exit_code": getattr(error, "exit_code", 2)}
+    json.dump(content, sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
