@@ -157,7 +157,7 @@ class Results:
             margin=margin,
             names=(a, b),
             metric=name,
-            lost=len(self.spec.seed_list) - len(seeds),
+            lost=self._lost([arm_name({**levels, factor: level}) for levels in combos for level in (a, b)], seeds),
         )
 
     def compare_all(self, baseline: str | None = None) -> list[ArmComparison]:
@@ -225,8 +225,15 @@ class Results:
             names=(a, b),
             a=[left[seed] for seed in seeds],
             b=[right[seed] for seed in seeds],
-            lost=len(self.spec.seed_list) - len(seeds),
+            lost=self._lost([a, b], seeds),
         )
+
+    def _lost(self, arms: Sequence[str], used: Sequence[int]) -> int:
+        """Seeds that some run of the arms took out by its end; seeds still to come are not lost."""
+        ended = {r.seed for r in self.records if r.arm in arms and r.state not in ("pending", "running")}
+        waiting = {r.seed for r in self.records if r.arm in arms and r.state in ("pending", "running")}
+        bad = {r.seed for r in self.records if r.arm in arms and r.state in ("diverged", "failed", "unreadable")}
+        return len(((ended - waiting) | bad) - set(used))
 
     def _check_metric(self, metric: str) -> None:
         names = {name: None for record in self.records for name in record.metrics} | dict.fromkeys(_COSTS)

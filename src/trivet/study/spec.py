@@ -9,6 +9,7 @@ Not covered: whether the data are on this machine (`Study.run` asks that), facto
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -158,13 +159,20 @@ class StudySpec:
         try:
             spec = build(cls, clean, file=file)
         except ConfigError as error:
-            problems.extend(error.problems)
+            problems.extend(_under_base(problem) for problem in error.problems)
         arms = _check_arms(clean, factors, file, problems)
         if spec is not None:
             problems.extend(metric_problems(spec.metric.name, arms, file))
         if problems or spec is None:
             raise ConfigError(problems)
         return spec
+
+
+def _under_base(problem: Problem) -> Problem:
+    """A section that stands at the top level belongs under `base`; say so."""
+    if problem.key not in sections():
+        return problem
+    return dataclasses.replace(problem, fix=f"write `{problem.key}:` under `base:`")
 
 
 def _checked(value: Any, found: Sequence[Problem], problems: list[Problem], stand_in: Any) -> Any:
