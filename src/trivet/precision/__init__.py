@@ -16,10 +16,11 @@ from trivet.core.lazy import attach
 if TYPE_CHECKING:
     from trivet.precision.bitops import LayerCost, bitops_per_mac, training_bitops
     from trivet.precision.config import PrecisionConfig
-    from trivet.precision.controller import LayerReport, PrecisionController
+    from trivet.precision.controller import PrecisionController
     from trivet.precision.cost import layer_macs
     from trivet.precision.deficit import Deficit
     from trivet.precision.inject import dequantize_, quantize_
+    from trivet.precision.layerreport import LayerReport
     from trivet.precision.schedules import PrecisionSchedule
 
 __all__ = [
@@ -41,7 +42,7 @@ __getattr__, __dir__ = attach(
     {
         "Deficit": ".deficit",
         "LayerCost": ".bitops",
-        "LayerReport": ".controller",
+        "LayerReport": ".layerreport",
         "PrecisionConfig": ".config",
         "PrecisionController": ".controller",
         "PrecisionSchedule": ".schedules",

@@ -1,0 +1,106 @@
+"""What the quantized layers of one model share: how many bits each role has now, and the key of the noise.
+
+Bits are kept twice: as a number for people and reports, and as a 0-d tensor 2^b − 1 per device for the arithmetic. The
+tensors are filled in place, so a change costs nothing and `torch.compile` sees one graph for all bits. Only crossing
+to and from 32 bits, where nothing is rounded at all, is a different program.
+
+Not covered: bits of single layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from trivet.precision.checks import MAX_BITS, check_bits
+from trivet.precision.noise import stream_key
+
+DEFAULT_BITS = 8
+"""Bits of a quantized model that no controller has taken over."""
+
+
+class Scalar:
+    """A number that can change, with a 0-d tensor of it on every device that asked for one."""
+
+    def __init__(self, value: float, dtype: torch.dtype) -> None:
+        self._value = value
+        self._dtype = dtype
+        self._tensors: dict[torch.device, torch.Tensor] = {}
+
+    def set(self, value: float) -> None:
+        """Change the number, in place."""
+        self._value = value
+        for tensor in self._tensors.values():
+            tensor.fill_(value)
+
+    def on(self, device: torch.device) -> torch.Tensor:
+        """The number as a 0-d tensor on a device."""
+        tensor = self._tensors.get(device)
+        if tensor is None:
+            # A tensor made under inference mode could not be filled later outside it.
+            with torch.inference_mode(False):
+                tensor = torch.tensor(self._value, dtype=self._dtype, device=device)
+            self._tensors[device] = tensor
+        return tensor
+
+
+class Dial:
+    """Bits of one role (weight, activation, gradient, evaluation).
+
+    Example:
+        >>> dial = Dial(8)
+        >>> dial.set(3)
+        >>> dial.bits, dial.levels(torch.device("cpu")).item(), dial.exact
+        (3, 7.0, False)
+    """
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        """Bits in force."""
+        self.exact = bits >= MAX_BITS
+        """Whether nothing is rounded."""
+        self._levels = Scalar(2.0**bits - 1.0, torch.float32)
+
+    def set(self, bits: int) -> None:
+        """Change the bits."""
+        check_bits("bits", bits)
+        self.bits = bits
+        self.exact = bits >= MAX_BITS
+        self._levels.set(2.0**bits - 1.0)
+
+    def levels(self, device: torch.device) -> torch.Tensor:
+        """2^bits − 1 as a 0-d float32 tensor, always the same object on the same device."""
+        return self._levels.on(device)
+
+
+class ModelState:
+    """Shared by the quantized layers of one model; copied and pickled with it."""
+
+    def __init__(self, devices: Iterable[torch.device]) -> None:
+        self.weight = Dial(DEFAULT_BITS)
+        self.activation = Dial(DEFAULT_BITS)
+        self.gradient = Dial(DEFAULT_BITS)
+        self.evaluation = Dial(DEFAULT_BITS)
+        self.recording = True
+        """False inside `at(bits)`: evaluation bits everywhere, nothing counted, no range updated."""
+        self.key_value = stream_key(0, 0, 0)
+        """Key of the noise of this step as a number, read by eager code only."""
+        self._key = Scalar(self.key_value, torch.int64)
+        for device in devices:
+            self.prepare(device)
+
+    def prepare(self, device: torch.device) -> None:
+        """Make the tensors of a device now rather than at first use."""
+        for dial in (self.weight, self.activation, self.gradient, self.evaluation):
+            dial.levels(device)
+        self._key.on(device)
+
+    def set_key(self, seed: int, step: int, rank: int) -> None:
+        """Choose the noise of a step."""
+        self.key_value = stream_key(seed, step, rank)
+        self._key.set(self.key_value)
+
+    def key(self, device: torch.device) -> torch.Tensor:
+        """Key of the noise of this step as a 0-d int64 tensor, for compiled code."""
+        return self._key.on(device)
