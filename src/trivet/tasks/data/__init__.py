@@ -8,8 +8,8 @@ from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
     from trivet.tasks.data.base import SourceInfo
+    from trivet.tasks.data.download import fetch
     from trivet.tasks.data.errors import UnusableDataError
-    from trivet.tasks.data.fetch import fetch
     from trivet.tasks.data.image_data import ImageData
     from trivet.tasks.data.sources import check_images, describe, load_images
 
@@ -23,7 +23,7 @@ __getattr__, __dir__ = attach(
         "UnusableDataError": ".errors",
         "check_images": ".sources",
         "describe": ".sources",
-        "fetch": ".fetch",
+        "fetch": ".download",
         "load_images": ".sources",
     },
 )

@@ -3,7 +3,7 @@
 A source answers two questions: where is it (cheap, no file is opened) and what is in it. Sources that are plain folders
 list their layouts: sub-folder names and the files that must be there. Every data root is searched for every layout.
 
-Not covered: downloads (see `fetch`).
+Not covered: downloads (see `download`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.image_data import ImageData
 
 ROOT_VARIABLE = "TRIVET_DATA_ROOT"
+ROOT_HINT = f"  a data root is a folder given with --data-root or in the environment variable {ROOT_VARIABLE}"
 
 
 class Splits(NamedTuple):
@@ -157,6 +158,7 @@ class FolderSource:
         lines += [f"  looked in {_state(root, self.layouts)}" for root in searched]
         lines += [f"  looked for {text}" for text in wanted]
         lines.append(f"  to get it: {self.info.how_to_get}")
+        lines.append(ROOT_HINT)
         return "\n".join(lines)
 
 

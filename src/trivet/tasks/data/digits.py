@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from trivet.core.errors import MissingDataError
-from trivet.tasks.data.base import Located, SourceInfo, Splits, checked, roots
+from trivet.tasks.data.base import ROOT_HINT, Located, SourceInfo, Splits, checked, roots
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.image_data import ImageData
 from trivet.tasks.data.select import split_by_class
@@ -29,8 +29,8 @@ FILE = "digits.csv.gz"
 INFO = SourceInfo(
     name="digits",
     title="UCI handwritten digits, very small",
-    num_train=1_437,
-    num_test=360,
+    num_train=1_438,
+    num_test=359,
     shape="1 × 8 × 8",
     num_classes=10,
     licence="CC BY 4.0 (Alpaydin, Kaynak; UCI); scikit-learn's copy BSD-3-Clause",
@@ -56,7 +56,7 @@ class Digits:
         lines = ["data set 'digits' is not on this machine"]
         lines += [f"  looked for {path}" for path in searched]
         lines.append(f"  looked for {package}" if package else "  looked for an installed scikit-learn")
-        raise MissingDataError("\n".join([*lines, f"  to get it: {self.info.how_to_get}"]))
+        raise MissingDataError("\n".join([*lines, f"  to get it: {self.info.how_to_get}", ROOT_HINT]))
 
     def _read(self, path: Path) -> ImageData:
         images, labels = read_digits(path)
@@ -85,7 +85,7 @@ def read_digits(path: Path) -> tuple[np.ndarray, np.ndarray]:
             table = np.loadtxt(file, delimiter=",", ndmin=2)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UnusableDataError(f"{path}: not a readable table ({error}); it is damaged, get it again") from error
-    if table.shape[0] == 0 or table.shape[1] != 65 or table.min() < 0 or table[:, :-1].max() > 16:
+    if table.shape[0] == 0 or table.shape[1] != 65 or not (table.min() >= 0 and table[:, :-1].max() <= 16):
         raise UnusableDataError(
             f"{path}: found a table {list(table.shape)}; allowed: rows of 64 gray values from 0 to 16 and the digit"
         )

@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from trivet.tasks.data.base import FolderSource, Layout, Located, SourceInfo, Splits, checked
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.idx import read_idx
 from trivet.tasks.data.image_data import ImageData
-from trivet.tasks.data.npz import npz_layout
+from trivet.tasks.data.npz import npz_layout, read_arrays
 
 CLASSES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -102,13 +100,13 @@ class FashionMNIST:
 
     def _read(self) -> ImageData:
         path = self.folder / "fashion_mnist.npz"
-        expected = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))["arrays"]
+        manifest = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+        shapes = {name: entry["shape"] for name, entry in manifest["arrays"].items()}
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in expected}
-        except Exception as error:
+            arrays = read_arrays(path)
+        except UnusableDataError as error:
             raise _damaged(path) from error
-        if any(list(arrays[name].shape) != entry["shape"] for name, entry in expected.items()):
+        if {name: list(array.shape) for name, array in arrays.items()} != shapes:
             raise _damaged(path)
         return checked(
             Splits(

@@ -14,6 +14,7 @@ import contextlib
 import importlib.util
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
         >>> images, labels = read_npz(file); images.shape
         (5, 3, 8, 8)
     """
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     for image_name, label_name in (("x", "y"), ("images", "labels")):
         if {image_name, label_name} <= arrays.keys():
             return _channels_first(arrays[image_name], path), _labels(arrays[label_name], path)
@@ -78,13 +79,24 @@ def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an `.npz` archive, by name; raises `UnusableDataError` when it is damaged or needs unpickling.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "a.npz"
+        >>> np.savez(file, x=np.arange(3))
+        >>> read_arrays(file)
+        {'x': array([0, 1, 2])}
+    """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("a single array, not an archive")
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile) as error:
+            with archive:
+                return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, KeyError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
         raise UnusableDataError(f"{path}: not a readable numpy archive of plain arrays ({error})") from error
 
 

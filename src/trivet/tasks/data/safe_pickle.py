@@ -2,8 +2,10 @@
 
 A pickle is a program; the danger is in the functions it may name. This reader lets a file name four things only,
 numpy's array constructor, its array class, its type class and the text encoder that Python 3 uses for bytes, and
-answers each with a stand-in from this module that can hold bytes of a plain type and nothing else. Numbers, text, bytes, lists,
-tuples and dictionaries need no names. Any other name ends the reading with an error before anything is called.
+answers each with a stand-in from this module that can hold bytes of a plain type and nothing else. Numbers, text,
+bytes, lists, tuples and dictionaries need no names. Any other name ends the reading with an error before anything is
+called. The program is read through once before it is run, because one that remembers a value under number 2³² would
+make Python allocate gigabytes.
 
 Not covered: arrays of objects, of records or in Fortran order, and every other pickle.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import codecs
 import io
 import pickle
+import pickletools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,8 @@ from trivet.tasks.data.errors import UnusableDataError
 
 MAX_BYTES = 2**29
 """Largest file that is read (CIFAR-100's train file has 155 MB)."""
+MAX_MEMO = 1_000_000
+"""Largest number under which a file may remember a value (CIFAR-100's train file needs some 50,000)."""
 PLAIN_TYPES = ("u1", "i1", "i4", "i8", "f4", "f8")
 
 
@@ -103,7 +108,9 @@ def read_plain_pickle(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise pickle.UnpicklingError(f"larger than {MAX_BYTES} bytes")
-        content = _Reader(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        program = path.read_bytes()
+        _check_memo(program)
+        content = _Reader(io.BytesIO(program), encoding="bytes").load()
         if not isinstance(content, dict):
             raise pickle.UnpicklingError(f"a {type(content).__name__} instead of a dictionary")
         return {_text(key): _plain(value) for key, value in content.items()}
@@ -112,6 +119,13 @@ def read_plain_pickle(path: Path) -> dict[str, Any]:
             f"{path}: not a file of plain arrays and lists ({error or type(error).__name__}); "
             f"it is damaged or not what it should be, get it again"
         ) from error
+
+
+def _check_memo(program: bytes) -> None:
+    """Refuse numbers of remembered values that no small file needs."""
+    for opcode, argument, _ in pickletools.genops(program):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(str(argument)) > MAX_MEMO:
+            raise pickle.UnpicklingError(f"it remembers a value under number {argument}")
 
 
 def _text(value: object) -> str:

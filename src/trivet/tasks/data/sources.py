@@ -53,7 +53,7 @@ def find_source(name: str) -> ImageSource:
 
 
 def _looks_like_path(name: str) -> bool:
-    return name.startswith(("~", ".")) or os.sep in name or "\\" in name or Path(name).exists()
+    return name.startswith(("~", ".")) or os.sep in name or "\\" in name or (name != "" and Path(name).exists())
 
 
 def load_images(name: str, *, data_root: Path | str | None = None) -> ImageData:
