@@ -1,9 +1,11 @@
 """torchvision's classifiers with random parameters, fitted to the images at hand (extra `vision`).
 
 `mobilenet_v2` for images up to 64 pixels keeps the resolution in its first convolution and its second stage (strides 1
-instead of 2), so that a 32 × 32 image ends as 4 × 4 instead of 1 × 1; larger images get the published network
-(Sandler et al. 2018, arXiv:1801.04381). `torchvision:NAME` is torchvision's network as it is. In both the number of classes and of
-input channels is set: for channels other than three, the first convolution is replaced.
+instead of 2), so that a 32 × 32 image ends as 4 × 4 instead of 1 × 1; larger images get the published network (Sandler
+et al. 2018, arXiv:1801.04381).
+
+`torchvision:NAME` is torchvision's network as it is. In both the number of classes and of input channels is set: for
+channels other than three, the first convolution is replaced.
 
 Not covered: pretrained weights, detection, segmentation and video models.
 """
