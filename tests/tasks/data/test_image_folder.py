@@ -73,7 +73,7 @@ def test_middle_square_is_cut_and_resized(tmp_path: Path) -> None:
         assert read_image(tmp_path / name, size=20)[:, 5:15, 5:15].min() == 255
 
 
-def test_halving_is_the_mean_of_neighbours(tmp_path: Path) -> None:
+def test_halving_is_the_mean_of_neighbors(tmp_path: Path) -> None:
     pixels = np.kron(np.random.default_rng(0).integers(0, 256, (8, 8, 3)), np.ones((4, 4, 1))).astype(np.uint8)
     save(tmp_path / "a.png", pixels)
     small = read_image(tmp_path / "a.png", size=32)

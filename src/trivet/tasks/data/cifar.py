@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009): 60,000 colour images of 32 × 32.
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009): 60,000 color images of 32 × 32.
 
 Read from torchvision's folder layout, which is the original "python version" unpacked (pickles, read by
 `safe_pickle`), or from `train.npz` and `test.npz` (`npz`). CIFAR-100 with its 100 fine labels.
@@ -71,7 +71,7 @@ def _info(number: int, megabytes: int) -> SourceInfo:
     name = f"cifar{number}"
     return SourceInfo(
         name=name,
-        title=f"CIFAR-{number}, small colour photos",
+        title=f"CIFAR-{number}, small color photos",
         num_train=50_000,
         num_test=10_000,
         shape="3 × 32 × 32",

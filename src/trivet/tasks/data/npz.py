@@ -138,7 +138,7 @@ def _decode(arrays: Mapping[str, np.ndarray], path: Path) -> np.ndarray:
     for index, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         try:
             with Image.open(io.BytesIO(content[start:end]), formats=("JPEG", "PNG")) as image:
-                images.append(np.asarray(image if image.mode == "L" else image.convert("RGB")))
+                images.append(np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB")))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise UnusableDataError(f"{path}: image {index} cannot be decoded ({error})") from error
         if images[-1].shape != images[0].shape:
