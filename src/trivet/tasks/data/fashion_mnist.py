@@ -74,7 +74,7 @@ PART = SourceInfo(
     shape="1 × 28 × 28",
     num_classes=10,
     licence=LICENCE,
-    how_to_get="it is inside the package; with a data root this name means the full set from there",
+    how_to_get="it is inside the package; `fashion-mnist:full` is the whole set",
 )
 
 
