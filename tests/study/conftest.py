@@ -73,7 +73,14 @@ class Lab:
 
     def start(self, kind: str = "warm", *, slots: int = 2) -> subprocess.Popen[str]:
         """Run the study in a parent process that can be killed."""
-        words = [sys.executable, str(HERE / "parent.py"), str(self.root / "my.yaml"), str(self.folder), str(slots), kind]
+        words = [
+            sys.executable,
+            str(HERE / "parent.py"),
+            str(self.root / "my.yaml"),
+            str(self.folder),
+            str(slots),
+            kind,
+        ]
         child = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )

@@ -54,7 +54,9 @@ def train(folder: RunFolder) -> int:
     begun = time.monotonic()
     saved = folder.checkpoint_path / "state.json"
     step, state = json.loads(saved.read_text()) if saved.exists() else (0, digest(config))
-    count(f"start {folder.path.name} {step} {os.environ.get('OMP_NUM_THREADS')} {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    count(
+        f"start {folder.path.name} {step} {os.environ.get('OMP_NUM_THREADS')} {os.environ.get('CUDA_VISIBLE_DEVICES')}"
+    )
     write_json(folder.environment_path, {"requested": config["environment"], "variables": {}})
     steps = config["training"]["steps"]
     while step < steps:
@@ -69,10 +71,14 @@ def train(folder: RunFolder) -> int:
         if stop:
             return 143
     outcome = "diverged" if fault == "diverge" else "finished"
-    metrics = {} if fault == "diverge" else {"test_accuracy": int(state[:8], 16) / 2**32, "test_loss": 1.0, "train_loss": 2.0}
+    metrics = (
+        {} if fault == "diverge" else {"test_accuracy": int(state[:8], 16) / 2**32, "test_loss": 1.0, "train_loss": 2.0}
+    )
     seconds = time.monotonic() - begun
     folder.write_result(
-        RunResult(outcome=outcome, metrics=metrics, steps=step, bitops=8.0 * step, seconds=seconds, train_seconds=seconds)
+        RunResult(
+            outcome=outcome, metrics=metrics, steps=step, bitops=8.0 * step, seconds=seconds, train_seconds=seconds
+        )
     )
     count(f"done {folder.path.name}")
     return 0

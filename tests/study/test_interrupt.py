@@ -43,7 +43,12 @@ def running(lab: Any, number: int = 1) -> Any:
 
 @pytest.mark.parametrize(
     ("number", "code", "kind"),
-    [(signal.SIGINT, 130, "warm"), (signal.SIGINT, 130, "plain"), (signal.SIGTERM, 143, "warm"), (signal.SIGHUP, 129, "plain")],
+    [
+        (signal.SIGINT, 130, "warm"),
+        (signal.SIGINT, 130, "plain"),
+        (signal.SIGTERM, 143, "warm"),
+        (signal.SIGHUP, 129, "plain"),
+    ],
 )
 def test_a_signal_stops_in_order_and_the_same_command_resumes(
     lab: Any, truth: dict[str, Any], slow: None, number: int, code: int, kind: str
@@ -91,7 +96,9 @@ def test_a_deaf_run_is_killed_after_the_grace(lab: Any, slow: None, monkeypatch:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # handlers are put back
 
 
-def test_ten_kills_of_the_parent_at_random_moments(lab: Any, truth: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_kills_of_the_parent_at_random_moments(
+    lab: Any, truth: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAKE_STEP_SECONDS", "0.05")
     lab.write()
     moments = random.Random(0)

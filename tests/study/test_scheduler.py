@@ -173,9 +173,7 @@ def test_threads_decide_the_server_and_the_variables(lab: Any) -> None:
     assert threads == asked
 
 
-def test_each_gpu_takes_one_run_and_all_arms_of_a_seed_share_one(
-    lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_gpu_takes_one_run_and_all_arms_of_a_seed_share_one(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setenv("FAKE_STEP_SECONDS", "0.05")
     watch = Watch()
@@ -216,7 +214,11 @@ def test_capacity() -> None:
     assert cpu.weight(planned(threads=99)) == 8
     assert cpu.total([planned()]) == 8
     asked = Capacity(cores=8, slots=3, gpus=())
-    assert (asked.parallel([planned(threads=2)]), asked.weight(planned(threads=2)), asked.total([planned()])) == (3, 1, 3)
+    assert (asked.parallel([planned(threads=2)]), asked.weight(planned(threads=2)), asked.total([planned()])) == (
+        3,
+        1,
+        3,
+    )
     gpus = Capacity(cores=8, slots=0, gpus=("0", "1"))
     assert [gpus.pool(planned(seed=s)) for s in range(4)] == ["0", "1", "0", "1"]
     assert gpus.pool(planned(device="cpu")) == "cpu"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 from trivet.core.runfolder import RunFolder
@@ -43,6 +44,13 @@ def is_disk_full(folder: RunFolder) -> bool:
     except OSError:
         return False
     return free.f_bavail * free.f_frsize < MIN_FREE_BYTES
+
+
+def command_signal(folder: RunFolder) -> str:
+    """Name of the signal that ended a user's own command, such as the kernel's when memory runs out; else empty."""
+    error = folder.read_error() or {}
+    match = re.match(r"the command was ended by (SIG\w+)", str(error.get("message", "")))
+    return match.group(1) if match and error.get("type") == "CommandFailed" else ""
 
 
 def log_tail(folder: RunFolder, limit: int = LOG_TAIL_BYTES) -> str:

@@ -23,7 +23,7 @@ from trivet.core.runfolder import RunFolder
 from trivet.study.accounting import Harness
 from trivet.study.capacity import CPU, Capacity
 from trivet.study.executors.base import Executor, Exit, Job
-from trivet.study.failures import SIGNAL_CODES, describe_exit, is_disk_full, is_full_disk_error
+from trivet.study.failures import SIGNAL_CODES, command_signal, describe_exit, is_disk_full, is_full_disk_error
 from trivet.study.plan import PlannedRun
 from trivet.study.progress import ActiveRun, Progress
 from trivet.study.record import Record
@@ -219,14 +219,15 @@ class Scheduler(Generic[H]):
             self._stop_for_disk(record.reason or "a run found no space left")
             self._rest(record)
         elif ended.code < 0 or ended.code in SIGNAL_CODES:
-            self._killed_by_signal(run, record, ended)
+            self._killed_by_signal(run, describe_exit(ended.code, RunFolder(record.folder)))
+        elif name := command_signal(RunFolder(record.folder)):
+            self._killed_by_signal(run, f"its command was killed by {name}")
         elif record.state == "failed":
             self._rest(record)
         else:
             self._fail(run, "NoResult", describe_exit(ended.code, RunFolder(record.folder)))
 
-    def _killed_by_signal(self, run: PlannedRun, record: Record, ended: Exit) -> None:
-        what = describe_exit(ended.code, RunFolder(record.folder))
+    def _killed_by_signal(self, run: PlannedRun, what: str) -> None:
         if self._attempts[run.run_id] < ATTEMPTS:
             self._progress.message(f"{run.run_id} ({run.arm}, seed {run.seed}): {what}; started once more")
             self._queue.appendleft(run)
