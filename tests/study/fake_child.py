@@ -1,9 +1,9 @@
 """A stand-in for `python -m trivet.tasks`: same command line, server protocol, exit codes and files, no torch.
 
-"Training" is a chain of hashes from the run's configuration, so its result is exact and depends on every step; it writes a
-checkpoint after each step and resumes from it. Every start and every result leaves a line in the file FAKE_COUNT.
-FAKE_STEP_SECONDS slows it down. FAKE_FAULTS is JSON: seed → raise | config | killed-once | killed | enospc | diverge | exit3 | deaf.
-FAKE_SERVER: never (exits at start) | dies (exits when the second run is asked for).
+"Training" is a chain of hashes from the run's configuration, so its result is exact and depends on every step; it
+writes a checkpoint after each step and resumes from it. Every start and every result leaves a line in the file
+FAKE_COUNT. FAKE_STEP_SECONDS slows it down. FAKE_FAULTS is JSON: seed → raise | config | killed-once | killed |
+enospc | diverge | exit3 | deaf. FAKE_SERVER: never (exits at start) | dies (exits when the second run is asked for).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run(path: str) -> int:
             folder.error_path.unlink(missing_ok=True)
             return train(folder)
     except RunFolderError as error:
-        print(error)
+        sys.stdout.write(f"{error}\n")
         return 1
 
 
@@ -93,17 +93,17 @@ def misbehave(fault: str, folder: RunFolder) -> int | None:
         write_json(folder.error_path, {"type": "ValueError", "message": "made to fail", "traceback": ""})
         return 1 if fault == "raise" else 2
     if fault == "enospc":
-        print("OSError: [Errno 28] No space left on device")
+        sys.stdout.write("OSError: [Errno 28] No space left on device\n")
         return 1
     if fault == "exit3":
-        print("the last words")
+        sys.stdout.write("the last words\n")
         return 3
     return None
 
 
 def serve() -> int:
     if os.environ.get("FAKE_SERVER") == "never":
-        print("cannot import what is not there", file=sys.stderr)
+        sys.stderr.write("cannot import what is not there\n")
         return 1
     children: dict[int, str] = {}
     asked = 0

@@ -1,4 +1,7 @@
-"""Runs a study in a process of its own, for tests that interrupt or kill it: parent.py STUDY FOLDER SLOTS warm|plain|real."""
+"""Runs a study in a process of its own, for tests that interrupt or kill it.
+
+parent.py STUDY FOLDER SLOTS warm|plain|real
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ def main(file: str, folder: str, slots: str, kind: str) -> int:
     try:
         return Study.from_yaml(file, folder=folder).run(executor=executor, slots=int(slots)).exit_code
     except StudyInterrupted as stopped:
-        print(stopped)
+        sys.stdout.write(f"{stopped}\n")
         return stopped.exit_code
     except TrivetError as error:
-        print(error)
+        sys.stdout.write(f"{error}\n")
         return error.exit_code
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -126,8 +125,11 @@ def test_a_real_training_killed_and_resumed_comes_out_to_the_bit(lab: Any) -> No
 def test_a_study_starts_no_torch(tmp_path: Path) -> None:
     """A study of commands never pays for torch: neither the parent nor the child loads it."""
     study = command_study(tmp_path, "plain", seeds=1)
-    code = f"import sys; from trivet.study import Study; Study.load({str(study.folder)!r}).run(); print('torch' in sys.modules)"
+    code = (
+        f"import sys; from trivet.study import Study; Study.load({str(study.folder)!r}).run(); "
+        "print('torch' in sys.modules)"
+    )
     study.commands()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     assert study.status().counts == {"finished": 2}

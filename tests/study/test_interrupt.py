@@ -1,4 +1,7 @@
-"""Signals, kill -9 and full disks, done for real to a parent process; afterwards the same study must come out to the bit."""
+"""Signals, kill -9 and full disks, done for real to a parent process.
+
+Afterwards the same study must come out to the bit.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_values_and_arms(tmp_path: Path) -> None:
     assert sorted(r.values("test_accuracy", "RR · one")) == [0, 1, 2, 4, 5, 6, 7]
     assert r.values("bitops", "fp32 · one")[0] == 5.0
     assert r.values("nothing", "fp32 · one") == {}
-    with pytest.raises(ValueError, match="unknown arm 'RX · one'.*did you mean 'RR · one'"):
+    with pytest.raises(ValueError, match=r"unknown arm 'RX · one'.*did you mean 'RR · one'"):
         r.values("test_accuracy", "RX · one")
 
 
@@ -101,7 +101,7 @@ def test_compare_all_is_one_family(tmp_path: Path) -> None:
 
 def test_unknown_names(tmp_path: Path) -> None:
     r = results(tmp_path, two=False)
-    with pytest.raises(ValueError, match="unknown factor 'precison'.*did you mean 'precision'"):
+    with pytest.raises(ValueError, match=r"unknown factor 'precison'.*did you mean 'precision'"):
         r.decide("precison", "fp32", "RR")
     with pytest.raises(ValueError, match="unknown level of precision 'RX'"):
         r.decide("precision", "fp32", "RX")
