@@ -5,8 +5,8 @@
 
 By default every Linear and Conv2d layer is quantized except the final classifier: the last Linear layer of the model,
 in the order of its modules, when there are other layers to quantize. Norms, embeddings, attention products and
-everything else stay in full precision. This is the choice of the published CIFAR experiments (first convolution and shortcuts
-quantized, BatchNorm and final layer not). `filter_fn(module, name)` decides instead when it is given.
+everything else stay in full precision. This is the choice of the published CIFAR experiments (first convolution and
+shortcuts quantized, BatchNorm and final layer not). `filter_fn(module, name)` decides instead when it is given.
 
 Until a `PrecisionController` takes over, a quantized model computes at 8 bits.
 

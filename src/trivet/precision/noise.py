@@ -24,6 +24,7 @@ from typing import TypeVar
 import torch
 
 from trivet.core.seeding import derive
+from trivet.precision.layout import as_laid_out
 
 Count = TypeVar("Count", int, torch.Tensor)
 
@@ -86,7 +87,7 @@ def hashed_noise(counter: torch.Tensor) -> torch.Tensor:
 
 
 def noise_like(x: torch.Tensor, offset: int | torch.Tensor) -> torch.Tensor:
-    """Noise for every element of a tensor, element i of its storage taking number offset + i.
+    """Noise for every element of a tensor, element i in memory order taking number offset + i.
 
     Args:
         x: Any shape.
@@ -102,21 +103,14 @@ def noise_like(x: torch.Tensor, offset: int | torch.Tensor) -> torch.Tensor:
     """
     count = x.numel()
     if isinstance(offset, torch.Tensor):
-        return hashed_noise(torch.arange(count, device=x.device) + offset).view(x.shape)
-    if count + PERIOD > _LARGEST_TABLE:
-        return hashed_noise(torch.arange(offset, offset + count, device=x.device)).view(x.shape)
-    periods = -(-count // PERIOD) + 1
-    table = _table(x.device, 2 ** (periods - 1).bit_length())
-    if x.is_contiguous():
-        return table[offset : offset + count].view(x.shape)
-    if _is_dense(x):
-        return table.as_strided(x.shape, x.stride(), offset)
-    return table[offset : offset + count].view(x.shape)
-
-
-def _is_dense(x: torch.Tensor) -> bool:
-    """Whether the elements fill their storage without gaps or overlaps, as channels_last does."""
-    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+        flat = hashed_noise(torch.arange(count, device=x.device) + offset)
+    elif count + PERIOD > _LARGEST_TABLE:
+        flat = hashed_noise(torch.arange(offset, offset + count, device=x.device))
+    else:
+        periods = -(-count // PERIOD) + 1
+        table = _table(x.device, 2 ** (periods - 1).bit_length())
+        flat = table[offset : offset + count]
+    return as_laid_out(flat, x)
 
 
 @lru_cache(maxsize=8)

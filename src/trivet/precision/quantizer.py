@@ -9,8 +9,8 @@
 The backward pass through the rounding of weights and activations is the identity for every element (straight-through
 estimator, no clipping mask). `AffineQuantizer` is the default, `PublishedQuantizer` repeats the reference code of
 arXiv 2101.09868 and 2403.02243: floating-point offset, running ranges that start at 0, ranges poisoned by NaN, a
-quantized bias, and for inputs of three or more dimensions one gradient range per position. Both round gradients with the keyed
-noise of `noise.py`.
+quantized bias, and for inputs of three or more dimensions one gradient range per position. Both round gradients with
+the keyed noise of `noise.py`.
 
 Not covered: integer execution, learned ranges, power-of-two scales.
 """
@@ -233,7 +233,7 @@ class _RoundGradient(torch.autograd.Function):
         ctx.levels, ctx.offset, ctx.counter = levels, offset, counter
         ctx.published, ctx.by_position = published, by_position
         if torch.compiler.is_compiling():
-            return y.view_as(y)
+            return y.clone()  # fused away by the compiler
         # Returned as changed in place, the output is no view: ReLU(inplace=True) may follow.
         ctx.mark_dirty(y)
         return y

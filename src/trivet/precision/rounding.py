@@ -26,6 +26,8 @@ from typing import NamedTuple
 
 import torch
 
+from trivet.precision.layout import in_memory_order
+
 _FLOOR = 2.0**-100
 """Scale of a tensor that is all zero; small enough to keep gradients of any size."""
 
@@ -77,7 +79,7 @@ def raw_range(x: torch.Tensor, dims: tuple[int, ...] = ()) -> tuple[torch.Tensor
         [[1.0], [3.0]]
     """
     if not dims:
-        low, high = torch.aminmax(x)
+        low, high = torch.aminmax(in_memory_order(x))
         return low, high
     return x.amin(dims, keepdim=True), x.amax(dims, keepdim=True)
 
