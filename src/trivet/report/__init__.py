@@ -2,20 +2,22 @@
 
 `summarize` turns results into one JSON-able mapping; the HTML page, the terminal text and the Markdown text are
 three renderings of that mapping, so they cannot disagree. Nothing here imports torch.
+
+The names are bound eagerly, because `build` shares its name with its module and a lazily loaded submodule would
+shadow it; altair, jinja2, vl-convert and scipy are loaded by the first report.
 """
 
-from trivet.core.lazy import attach
+from trivet.report.build import build, render
+from trivet.report.summary import summarize
+from trivet.report.tables import arms_table, comparisons_table, missing_table, to_markdown, to_text
 
-__all__ = ["arms_table", "build", "comparisons_table", "summarize", "to_markdown", "to_text"]
-
-__getattr__, __dir__ = attach(
-    __name__,
-    {
-        "arms_table": ".tables",
-        "build": ".build",
-        "comparisons_table": ".tables",
-        "summarize": ".summary",
-        "to_markdown": ".tables",
-        "to_text": ".tables",
-    },
-)
+__all__ = [
+    "arms_table",
+    "build",
+    "comparisons_table",
+    "missing_table",
+    "render",
+    "summarize",
+    "to_markdown",
+    "to_text",
+]

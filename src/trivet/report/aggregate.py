@@ -85,7 +85,7 @@ def bands(rows: Iterable[CurveRow], arms: list[str]) -> list[dict[str, Any]]:
             mean = float(points.mean())
             half = t_half_width(float(points.std(ddof=1)) if points.size > 1 else 0.0, points.size)
             low, high = (None, None) if half is None else (mean - half, mean + half)
-            out.append({"arm": arm, "step": step, "n": int(points.size), "mean": mean, "low": low, "high": high})
+            out.append({"arm": arm, "step": step, "n": points.size, "mean": mean, "low": low, "high": high})
     return out
 
 
@@ -104,8 +104,7 @@ def single_lines(rows: Iterable[CurveRow]) -> list[dict[str, Any]]:
     for (arm, seed), points in runs.items():
         kept = thin(points)
         out.extend(
-            {"arm": arm, "seed": seed, "step": step, "value": points[step], "last": step == kept[-1]}
-            for step in kept
+            {"arm": arm, "seed": seed, "step": step, "value": points[step], "last": step == kept[-1]} for step in kept
         )
     return out
 
@@ -134,9 +133,7 @@ def precision_lines(rows: Iterable[CurveRow], arms: list[str]) -> list[dict[str,
         if not (seeds := runs.get(arm)):
             continue
         longest = max(seeds.values(), key=len)
-        agree = all(
-            longest[step] == bits for line in seeds.values() for step, bits in line.items() if step in longest
-        )
+        agree = all(longest[step] == bits for line in seeds.values() for step, bits in line.items() if step in longest)
         out.append(
             {
                 "arm": arm,
@@ -173,7 +170,7 @@ def spread(values: list[float]) -> dict[str, Any] | None:
         return None
     points = np.asarray(values, dtype=float)
     return {
-        "n": int(points.size),
+        "n": points.size,
         "mean": float(points.mean()),
         "sd": float(points.std(ddof=1)) if points.size > 1 else None,
         "min": float(points.min()),

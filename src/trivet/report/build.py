@@ -8,6 +8,7 @@ that a user can choose are escaped, in the page and in the charts' JSON alike.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -56,15 +57,17 @@ def render(summary: Summary) -> str:
 
     files = resources.files("trivet.report")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["glue"] = glue
     template = environment.from_string(files.joinpath("template.html.j2").read_text(encoding="utf-8"))
     arms = [row["arm"] for row in summary["arms"]]
+    first_notices, later_notices = tables.split_notices(summary)
     styles = arm_styles(arms, summary["study"]["baseline"] if len(arms) > 1 else "")
     chips = {arm: chip(styles[arm]) for arm in arms}
     precision, specs = _precision(summary, styles)
     curves = [{**curve, "id": f"curve-{i}"} for i, curve in enumerate(summary["curves"])]
     specs |= {curve["id"]: learning_chart(curve, styles) for curve in curves}
     specs |= _outcome_charts(summary, styles)
-    drawn = {row["arm"] for curve in curves for row in (*curve["bands"], *curve["diverged"])}
+    drawn = {row["arm"] for curve in summary["curves"] for row in (*curve["bands"], *curve["diverged"])}
     return template.render(
         s=summary,
         style=files.joinpath("page.css").read_text(encoding="utf-8"),
@@ -73,17 +76,31 @@ def render(summary: Summary) -> str:
         specs=specs,
         specs_json=json_for_script(specs),
         chips=chips,
+        first_notices=first_notices,
+        later_notices=later_notices,
         legend=[arm for arm in arms if arm in drawn],
         curves=curves,
+        environment_line=f"{count(summary['environment']['runs'], 'run')} recorded an environment; they all agree.",
         any_lost=any(curve["diverged"] for curve in curves),
         precision=precision,
         margin=number(summary["study"]["metric"]["margin"]),
         arms_table=tables.arms_table(summary, chips).to_html(),
         comparisons_table=tables.comparisons_table(summary, chips).to_html(),
-        missing_table=tables.missing_table(summary).to_html(),
+        missing_table=tables.missing_table(summary, chips).to_html(),
         differences_table=tables.differences_table(summary).to_html(),
         show=tables.value_text,
+        harness=harness_text(summary["harness"]),
     )
+
+
+def glue(text: str) -> str:
+    r"""Keep `n = 8`, `p < 0.05` and `95 %` on one line.
+
+    Example:
+        >>> glue("n = 8 pairs, 95 %") == "n\u00a0=\u00a08 pairs, 95\u00a0%"
+        True
+    """
+    return re.sub(r"\b([np]) ([=<]) (?=\d)", "\\1\u00a0\\2\u00a0", text).replace(" %", "\u00a0%")
 
 
 def json_for_script(value: Any) -> str:
@@ -95,6 +112,23 @@ def json_for_script(value: Any) -> str:
     """
     text = json.dumps(value, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def harness_text(harness: Mapping[str, float] | None) -> str:
+    """How much of the slots' time was training, and where the rest went; empty when it was not recorded.
+
+    Example:
+        >>> harness_text({"slot_seconds": 20, "train": 16, "waiting": 2, "overhead": 2, "idle": 0})
+        '80 % of 20.0 slot-seconds was training, 10 % waiting for the warm server, 10 % overhead of runs, \
+0 % empty slots'
+    """
+    if not harness or not harness["slot_seconds"]:
+        return ""
+    total = harness["slot_seconds"]
+    names = {"train": "was training", "waiting": "waiting for the warm server", "overhead": "overhead of runs"}
+    names["idle"] = "empty slots"
+    first, *rest = [f"{100 * harness[key] / total:.0f} % {{of}}{text}" for key, text in names.items()]
+    return ", ".join([first.format(of=f"of {total:.1f} slot-seconds "), *(part.format(of="") for part in rest)])
 
 
 def chip(style: ArmStyle) -> str:
@@ -121,7 +155,7 @@ _SHAPES = {
 def _outcome_charts(summary: Summary, styles: Mapping[str, ArmStyle]) -> dict[str, Any]:
     metric = summary["study"]["metric"]
     specs: dict[str, Any] = {}
-    if any(row["differences"] for row in summary["comparisons"]):
+    if any(row["effect"] is not None for row in summary["comparisons"]):
         specs["differences"] = differences_chart(
             summary["comparisons"], styles, metric=metric["name"], margin=metric["margin"]
         )
@@ -131,21 +165,22 @@ def _outcome_charts(summary: Summary, styles: Mapping[str, ArmStyle]) -> dict[st
     return specs
 
 
-def _precision(
-    summary: Summary, styles: Mapping[str, ArmStyle]
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _precision(summary: Summary, styles: Mapping[str, ArmStyle]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Panels of bits over time (arms with the same line share one) and their specifications."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for line in summary["precision"]:
         lines.setdefault(json.dumps(line["points"]), []).append(line)
     top = max((bits for line in summary["precision"] for _, bits in line["points"]), default=0)
     last = max((line["points"][-1][0] for line in summary["precision"]), default=0)
-    panels, specs = [], {}
+    panels: list[dict[str, Any]] = []
+    specs: dict[str, Any] = {}
     for i, same in enumerate(lines.values()):
         line, name = same[0], f"precision-{i}"
         caption = f"mean {number(line['mean_bits'], 1)} bits over {count(line['logged'], 'logged step')}"
         if not all(row["seeds_agree"] for row in same):
             caption += "; seeds differ, one of them is drawn"
-        panels.append({"arm": line["arm"], "title": listing([row["arm"] for row in same]), "id": name, "caption": caption})
+        panels.append(
+            {"arm": line["arm"], "title": listing([row["arm"] for row in same]), "id": name, "caption": caption}
+        )
         specs[name] = precision_chart(line, styles, top=top, last_step=last)
     return panels, specs

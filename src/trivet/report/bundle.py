@@ -60,15 +60,13 @@ def _converter_version() -> str:
     try:
         return version("vl-convert-python")
     except PackageNotFoundError:
-        import vl_convert
-
-        return str(vl_convert.__version__)
+        return "unknown"
 
 
 def _make() -> str:
     import vl_convert
 
-    source = vl_convert.javascript_bundle()
+    source = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # Inside <script>, "</script" ends the element and "<!--" opens a comment state. In this source they can only
     # stand in strings and regular expressions, where the escaped forms mean the same.
     source = re.sub(r"</(script)", r"<\\/\1", source, flags=re.IGNORECASE).replace("<!--", r"<\!--")

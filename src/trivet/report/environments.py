@@ -75,9 +75,7 @@ def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def _difference(
-    key: str, groups: Mapping[str, list[str]], arms: Mapping[str, str], is_factor: bool
-) -> dict[str, Any]:
+def _difference(key: str, groups: Mapping[str, list[str]], arms: Mapping[str, str], is_factor: bool) -> dict[str, Any]:
     values = [
         {"value": json.loads(text), "runs": len(runs), "arms": _arms_of(runs, arms)}
         for text, runs in sorted(groups.items(), key=lambda item: -len(item[1]))
@@ -97,6 +95,4 @@ def _not_realised(records: Mapping[str, Mapping[str, Any]], arms: Mapping[str, s
         names = record.get("not_realised")
         for name in names if isinstance(names, list) else []:
             found[str(name)].append(run)
-    return [
-        {"setting": name, "runs": len(runs), "arms": _arms_of(runs, arms)} for name, runs in sorted(found.items())
-    ]
+    return [{"setting": name, "runs": len(runs), "arms": _arms_of(runs, arms)} for name, runs in sorted(found.items())]

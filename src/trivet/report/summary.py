@@ -39,13 +39,15 @@ def summarize(results: Results) -> dict[str, Any]:
 
     Returns:
         A mapping with the keys `format`, `trivet`, `study`, `question`, `notices`, `comparisons`, `arms`, `curves`,
-        `precision`, `environment`, `rerun` and `missing`; see docs/report.md for their content.
+        `precision`, `environment`, `rerun`, `harness` and `missing`; see docs/report.md for their content.
 
     Raises:
         ValueError: The study has no runs at all, planned or done.
     """
     if not results.records:
-        raise ValueError(f"{results.folder}: the study has no runs; allowed: at least one planned run; see `trivet run`")
+        raise ValueError(
+            f"{results.folder}: the study has no runs; allowed: at least one planned run; see `trivet run`"
+        )
     arms = list(results.arms)
     family = _family(results)
     baseline = family[0].arm_a if family else arms[0]
@@ -57,7 +59,7 @@ def summarize(results: Results) -> dict[str, Any]:
     names = dict.fromkeys([study["metric"]["name"], *CURVES])
     curves = [curve for name in names if (curve := _curve(results, name, states))]
     environment = summarize_environments(
-        _environments(results),
+        results.environments(),
         {record.run_id: record.arm for record in results.records},
         is_factor="environment" in study["factors"],
     )
@@ -66,13 +68,14 @@ def summarize(results: Results) -> dict[str, Any]:
         "trivet": _version(),
         "study": study,
         "question": _question(study, len(arms)),
-        "notices": _notices(study, rows, environment),
+        "notices": _notices(study, rows, environment, list(results.notes)),
         "comparisons": comparisons,
         "arms": rows,
         "curves": curves,
         "precision": precision_lines(_rows(results, "bits"), arms),
         "environment": environment,
         "rerun": _rerun(results),
+        "harness": results.harness.to_dict() if results.harness else None,
         "missing": [_missing(record) for record in results.records if record.state != "finished"],
     }
     return finite(summary)
@@ -89,7 +92,7 @@ def finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
     return value
 
@@ -136,38 +139,35 @@ def _question(study: Mapping[str, Any], n_arms: int) -> str:
     )
 
 
-def _notices(study: Mapping[str, Any], arms: list[dict[str, Any]], environment: Mapping[str, Any]) -> list[str]:
-    """Sentences a reader must see before any number."""
+def _notices(
+    study: Mapping[str, Any], arms: list[dict[str, Any]], environment: Mapping[str, Any], notes: list[str]
+) -> list[str]:
+    """Sentences that limit what the numbers mean; what is unfinished comes first (see `tables.split_notices`)."""
     runs = study["runs"]
+    waiting, lost = runs["running"] + runs["pending"], runs["failed"] + runs["unreadable"]
+    confounded = [row["key"] for row in environment["differences"] if row["confounded"]]
     out: list[str] = []
     if not runs["finished"]:
         out.append("No run has finished, so there is nothing to judge yet.")
-    waiting = runs["running"] + runs["pending"]
     if waiting:
-        done = runs["finished"] + runs["diverged"]
-        out.append(
-            f"This study is unfinished: {done} of {count(runs['planned'], 'run')} are done, {runs['running']} running, "
-            f"{runs['pending']} not started. Everything below is preliminary."
-        )
+        done = f"{runs['finished'] + runs['diverged']} of {count(runs['planned'], 'run')} are done"
+        text = f"This study is unfinished: {done}, {runs['running']} running, {runs['pending']} not started or paused."
+        out.append(f"{text} Everything below is preliminary; the missing runs are listed at the end.")
     if runs["diverged"]:
         where = listing([f"{row['runs']['diverged']} in {row['arm']}" for row in arms if row["runs"]["diverged"]])
-        out.append(
-            f"{count(runs['diverged'], 'run')} diverged ({where}). Divergence is an outcome: it is counted for its arm "
-            "and left out of the arm's mean, so that mean describes only the runs that did not diverge."
+        text = (
+            f"{count(runs['diverged'], 'run')} diverged ({where}). Divergence is an outcome of its arm; the arm's mean "
         )
-    lost = runs["failed"] + runs["unreadable"]
+        out.append(f"{text}leaves such runs out and describes only those that did not diverge.")
     if lost:
         out.append(f"{count(lost, 'run')} failed or cannot be read: missing data, listed below with the reason.")
-    confounded = [row["key"] for row in environment["differences"] if row["confounded"]]
     if confounded:
-        out.append(
-            f"The arms did not run in the same environment ({listing(confounded[:4])}"
-            f"{' and more' if len(confounded) > 4 else ''}): a difference between arms may come from that."
-        )
+        what = listing(confounded[:4]) + (" and more" if len(confounded) > 4 else "")
+        out.append(f"The arms differ in their environment ({what}): a difference between them may come from that.")
     if environment["not_realised"]:
         names = listing([row["setting"] for row in environment["not_realised"]])
         out.append(f"Settings that were asked for and not realised in some runs: {names}.")
-    return out
+    return out + [note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".") for note in notes]
 
 
 def _comparison(results: Results, item: ArmComparison) -> dict[str, Any]:
@@ -181,6 +181,10 @@ def _comparison(results: Results, item: ArmComparison) -> dict[str, Any]:
         "arm": item.arm_b,
         "label": verdict.label,
         "sentence": verdict.sentence,
+        "reason": verdict.reason,
+        "sure_difference": verdict.sure_difference,
+        "within_margin": verdict.within_margin,
+        "beyond_margin": verdict.beyond_margin,
         "more_seeds": verdict.more_seeds,
         "n_pairs": len(pairs),
         "pairs_lost": len(planned) - len(pairs),
@@ -202,7 +206,7 @@ def _statistics(verdict: Verdict) -> dict[str, Any]:
         "interval_method": f"{percent(found.confidence)} {found.method} on paired differences",
         "p": found.p,
         "p_method": found.p_method,
-        "p_adjusted": verdict.adjusted_p,
+        "p_adjusted": verdict.p,
         "smallest_detectable": found.smallest_detectable,
         "equivalence": None if margin_test is None else margin_test.to_dict(),
     }
@@ -253,7 +257,7 @@ def _add_relative_cost(rows: list[dict[str, Any]], baseline: str) -> None:
 
 
 def _rows(results: Results, name: str) -> list[CurveRow]:
-    return [CurveRow(*row) if isinstance(row, tuple) else CurveRow(**row) for row in results.curves(name)]
+    return [CurveRow(*point) for point in results.curves(name)]
 
 
 def _curve(results: Results, name: str, states: Mapping[tuple[str, int], str]) -> dict[str, Any] | None:
@@ -265,10 +269,6 @@ def _curve(results: Results, name: str, states: Mapping[tuple[str, int], str]) -
     return {"metric": name, "method": BAND_METHOD, "bands": done, "diverged": lost}
 
 
-def _environments(results: Results) -> dict[str, Mapping[str, Any]]:
-    return dict(results.environments())
-
-
 def _rerun(results: Results) -> list[dict[str, str]]:
     """Commands that continue or repeat the study, each with what it does."""
     folder = shlex.quote(str(results.folder))
@@ -276,7 +276,7 @@ def _rerun(results: Results) -> list[dict[str, str]]:
     again = shlex.quote(f"{results.folder}-again")
     first = results.records[0]
     return [
-        {"does": "continue this study: only what is not done runs", "command": f"trivet run {study} --out {folder}"},
+        {"does": "continue this study: only what is not done runs", "command": f"trivet run {study}"},
         {"does": "repeat everything in a new folder", "command": f"trivet run {study} --out {again}"},
         {
             "does": f"one run by itself ({first.arm}, seed {first.seed})",

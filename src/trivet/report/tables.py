@@ -1,6 +1,6 @@
 """Tables of a report as HTML, Markdown and plain text, all from the summary.
 
-A table is built once as headers and text cells and then rendered; every rendering escapes what users can name. Savings in
+A table is built once as headers and text cells and then rendered; every rendering escapes what users can name.
 BitOPs and measured seconds stand in columns of their own.
 """
 
@@ -90,40 +90,35 @@ def arms_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Tabl
     decimals = _shared_decimals([row["metric"] for row in arms])
     exponent = common_exponent([row["bitops"]["mean"] for row in arms if row["bitops"]])
     unit = f"BitOPs, {power_of_ten(exponent)}" if exponent else "BitOPs"
-    headers = ("arm", "finished", "diverged", "missing", metric, "95 % interval", "SD", unit)
-    headers += ("vs baseline", "training, s", "SD of s")
+    headers = ("arm", "runs", metric, "95 % interval", "SD", unit, "vs baseline", "training, s")
     rows = []
     for row in arms:
-        runs, found, bitops, seconds = row["runs"], row["metric"], row["bitops"], row["train_seconds"]
-        missing = runs["planned"] - runs["finished"] - runs["diverged"]
+        found, bitops, seconds = row["metric"], row["bitops"], row["train_seconds"]
         relative = bitops and bitops.get("relative_to_baseline")
         rows.append(
             (
                 row["arm"],
-                f"{runs['finished']} of {runs['planned']}",
-                str(runs["diverged"]),
-                str(missing),
+                runs_text(row["runs"]),
                 number(found["mean"], decimals),
                 interval(found["low"], found["high"], decimals),
                 number(found["sd"], None if decimals is None else decimals + 1),
                 number(bitops["mean"] / 10.0**exponent) if bitops else MISSING,
                 f"× {number(relative, 3)}" if relative else MISSING,
-                number(seconds["mean"], decimals_for(seconds["mean"], significant=3)) if seconds else MISSING,
-                number(seconds["sd"], decimals_for(seconds["mean"], significant=3)) if seconds else MISSING,
+                _seconds(seconds) if seconds else MISSING,
             )
         )
     methods = list(dict.fromkeys(row["metric"]["method"] for row in arms if row["metric"]["low"] is not None))
     notes = [f"{metric}: mean over finished runs; interval: {'; '.join(methods)}; SD between seeds."] if methods else []
     notes.append(
-        "BitOPs are counted from layer sizes and bit-widths and say nothing about time. Training seconds are measured wall "
-        "time of the training loop per run, on the machine below; while bits are simulated, they do not show what "
-        "low-precision hardware would save."
+        "Runs: finished of planned. BitOPs per run are counted from layer sizes and bit-widths and say nothing about "
+        "time. Training seconds are measured wall time of the training loop per run, mean (SD), on the machine below; "
+        "while bits are simulated, they do not show what low-precision hardware would save."
     )
     return Table(
         title="Arms",
         headers=headers,
         rows=tuple(rows),
-        numeric=frozenset(range(1, len(headers))),
+        numeric=frozenset(range(2, len(headers))),
         notes=tuple(notes),
         marks=marks,
     )
@@ -153,8 +148,8 @@ def comparisons_table(summary: Summary, marks: Mapping[str, str] | None = None) 
     notes = [
         f"Effect: mean of (arm − {study['baseline']}) over seeds, in units of {study['metric']['name']}. "
         + "; ".join(_methods(summary["comparisons"]))
-        + ". p, Holm: corrected for all comparisons in this table. Detectable: smallest difference this many pairs would "
-        "find with 80 % power. More seeds: how many more would probably decide it."
+        + ". p, Holm: corrected for all comparisons in this table. Detectable: smallest difference this many pairs "
+        "would find with 80 % power. More seeds: how many more would probably decide it."
     ]
     return Table(
         title=f"Compared with {study['baseline']}",
@@ -166,17 +161,27 @@ def comparisons_table(summary: Summary, marks: Mapping[str, str] | None = None) 
     )
 
 
-def missing_table(summary: Summary) -> Table:
-    """One line a run that did not finish, with the reason."""
+def missing_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Table:
+    """Runs that are in no mean, with the reason; runs of one arm with the same reason share a line."""
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    order = [row["arm"] for row in summary["arms"]]
+    for row in sorted(summary["missing"], key=lambda row: (order.index(row["arm"]), row["state"], row["seed"])):
+        groups.setdefault((row["arm"], row["state"], row["reason"]), []).append(row)
     rows = tuple(
-        (row["run_id"], row["arm"], str(row["seed"]), row["state"], row["reason"]) for row in summary["missing"]
+        (arm, state, reason, ", ".join(str(row["seed"]) for row in same), _folders(same))
+        for (arm, state, reason), same in groups.items()
     )
     return Table(
-        title="Runs without a result in the means",
-        headers=("run", "arm", "seed", "state", "reason"),
+        title="Missing from the means, and why",
+        headers=("arm", "state", "reason", "seeds", "run folders"),
         rows=rows,
-        numeric=frozenset({2}),
+        marks=marks,
     )
+
+
+def _folders(rows: list[Mapping[str, Any]]) -> str:
+    names = [row["folder"] for row in rows]
+    return ", ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
 
 
 def differences_table(summary: Summary) -> Table:
@@ -184,7 +189,8 @@ def differences_table(summary: Summary) -> Table:
     rows = []
     for row in summary["environment"]["differences"]:
         values = "; ".join(
-            f"{value_text(v['value'])} ({count(v['runs'], 'run')}{_some_arms(v['arms'], summary)})" for v in row["values"]
+            f"{value_text(v['value'])} ({count(v['runs'], 'run')}{_some_arms(v['arms'], summary)})"
+            for v in row["values"]
         )
         rows.append((row["key"], values, "yes: mixed up with the arm" if row["confounded"] else "no"))
     return Table(
@@ -203,8 +209,10 @@ def to_text(summary: Summary, *, width: int = 100) -> str:
     """
     study, runs = summary["study"], summary["study"]["runs"]
     parts = [f"{study['name']}: {runs['finished']} of {count(runs['planned'], 'run')} finished", summary["question"]]
-    parts += [f"! {notice}" for notice in summary["notices"]]
+    first, later = split_notices(summary)
+    parts += [f"! {notice}" for notice in first]
     parts += [f"{row['label'].upper()}: {row['sentence']}" for row in summary["comparisons"]]
+    parts += [f"! {notice}" for notice in later]
     blocks = [textwrap.fill(printable(part), width, subsequent_indent="  ", break_on_hyphens=False) for part in parts]
     for table in _filled(summary):
         notes = [textwrap.fill(printable(note), width, break_on_hyphens=False) for note in table.notes]
@@ -216,17 +224,44 @@ def to_markdown(summary: Summary) -> str:
     """The report as Markdown, for an issue or a pull request."""
     study = summary["study"]
     lines = [f"## {_markdown(study['name'])}", _markdown(summary["question"])]
-    lines += [f"> {_markdown(notice)}" for notice in summary["notices"]]
+    first, later = split_notices(summary)
+    lines += [f"> {_markdown(notice)}" for notice in first]
     verdicts = [f"- **{row['label']}**: {_markdown(row['sentence'])}" for row in summary["comparisons"]]
     lines += ["\n".join(verdicts)] if verdicts else []
+    lines += [f"> {_markdown(notice)}" for notice in later]
     for table in _filled(summary):
         lines += [f"### {_markdown(table.title)}", table.to_markdown(), *(_markdown(note) for note in table.notes)]
     return "\n\n".join(lines) + "\n"
 
 
+def split_notices(summary: Summary) -> tuple[list[str], list[str]]:
+    """Texts of the notices that come before the verdicts, and of those that come after them."""
+    runs = summary["study"]["runs"]
+    n = int(not runs["finished"]) + int(runs["running"] + runs["pending"] > 0)
+    return summary["notices"][:n], summary["notices"][n:]
+
+
 def _filled(summary: Summary) -> list[Table]:
     tables = [comparisons_table(summary), arms_table(summary), missing_table(summary)]
     return [table for table in tables if table.rows]
+
+
+def runs_text(runs: Mapping[str, int]) -> str:
+    """How many runs finished, and what became of the others.
+
+    Example:
+        >>> runs_text({"planned": 8, "finished": 6, "diverged": 1, "unreadable": 1})
+        '6 of 8; 1 diverged, 1 unreadable'
+    """
+    states = ("diverged", "failed", "unreadable", "running", "pending")
+    lost = [f"{runs[state]} {state}" for state in states if runs.get(state)]
+    return "; ".join([f"{runs['finished']} of {runs['planned']}", *filter(None, [", ".join(lost)])])
+
+
+def _seconds(seconds: Mapping[str, Any]) -> str:
+    decimals = decimals_for(seconds["mean"], significant=3)
+    spread = "" if seconds["sd"] is None else f" ({number(seconds['sd'], decimals)})"
+    return f"{number(seconds['mean'], decimals)}{spread}"
 
 
 def _shared_decimals(estimates: list[Mapping[str, Any]]) -> int | None:
@@ -237,7 +272,9 @@ def _shared_decimals(estimates: list[Mapping[str, Any]]) -> int | None:
 def _methods(comparisons: list[Mapping[str, Any]]) -> list[str]:
     intervals = dict.fromkeys(row["interval_method"] for row in comparisons if row["interval_method"])
     tests = dict.fromkeys(row["p_method"] for row in comparisons if row["p_method"])
-    return [f"Interval: {'; '.join(intervals)}", f"p: {'; '.join(tests)}"] if intervals and tests else ["No interval yet"]
+    return (
+        [f"Interval: {'; '.join(intervals)}", f"p: {'; '.join(tests)}"] if intervals and tests else ["No interval yet"]
+    )
 
 
 def _some_arms(arms: list[str], summary: Summary) -> str:
