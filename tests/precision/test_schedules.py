@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trivet.precision import PrecisionSchedule
@@ -111,6 +111,7 @@ def schedules(draw: st.DrawFn) -> PrecisionSchedule:
 
 
 @given(schedules())
+@settings(deadline=None, max_examples=60)
 def test_properties(schedule: PrecisionSchedule) -> None:
     bits = schedule.bits_array()
     assert bits.shape == (schedule.total_steps,)
@@ -126,6 +127,7 @@ def test_properties(schedule: PrecisionSchedule) -> None:
 
 
 @given(schedules(), st.data())
+@settings(deadline=None, max_examples=60)
 def test_deficit_changes_exactly_its_steps(schedule: PrecisionSchedule, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, schedule.total_steps - 1))
     length = data.draw(st.integers(1, schedule.total_steps - start))
@@ -175,9 +177,7 @@ def test_more_refusals() -> None:
     with pytest.raises(TypeError, match="whole number"):
         named("CR", q_min=True)
     with pytest.raises(ValueError, match="no effect"):
-        PrecisionSchedule(
-            profile="rex", reflection="vertical", q_min=3, q_max=8, num_cycles=2, total_steps=9
-        )
+        PrecisionSchedule(profile="rex", reflection="vertical", q_min=3, q_max=8, num_cycles=2, total_steps=9)
     with pytest.raises(ValueError, match="needs `reflection`"):
         PrecisionSchedule(profile="rex", shape="triangular", q_min=3, q_max=8, num_cycles=2, total_steps=9)
     with pytest.raises(ValueError, match="after `total_steps=10`"):
