@@ -184,6 +184,22 @@ def test_each_gpu_takes_one_run_and_all_arms_of_a_seed_share_one(lab: Any, monke
     assert watch.most == 2
 
 
+def test_a_fault_of_the_parent_leaves_no_run_behind(
+    lab: Any, truth: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_STEP_SECONDS", "0.1")
+
+    class Broken(Watch):
+        def tick(self, active: Any) -> None:
+            raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        lab.run(warm=False, progress=Broken())
+    lab.wait_for(lambda: not lab.locked(), 10)
+    monkeypatch.setenv("FAKE_STEP_SECONDS", "0")
+    assert lab.outcomes(lab.run()) == truth
+
+
 def test_slots_are_kept(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_STEP_SECONDS", "0.1")
     watch = Watch()

@@ -84,6 +84,7 @@ class Scheduler(Generic[H]):
         self._active: list[_Active[H]] = []
         self._orphans: list[PlannedRun] = []
         self._attempts: Counter[str] = Counter()
+        self._pools: set[str] = set()
         self._outcome = Outcome()
         self._terminated_at = 0.0
         self._killed = False
@@ -111,18 +112,25 @@ class Scheduler(Generic[H]):
             self._progress.message(f"{number} run(s) of an earlier invocation still going on; waiting for them")
         done = sum(record.is_done for record in records)
         self._progress.begin(total=len(runs), done=done, slots=self._capacity.parallel(runs))
-        while self._queue or self._active or self._orphans:
-            self._obey(signals)
-            if self._outcome.interrupted or self._outcome.disk_full:
-                self._queue.clear()
-            self._launch()
-            if not (self._active or self._orphans):
-                continue
-            self._executor.wait(0.05)
-            self._collect()
-            self._tick()
+        self._pools = {self._capacity.pool(run) for run in runs}
+        try:
+            self._loop(signals)
+        except BaseException:
+            self._stop_all(force=False)  # a fault of ours must not leave runs behind that nobody watches
+            raise
         self._outcome.harness = self._account(runs, time.monotonic() - begun)
         return self._outcome
+
+    def _loop(self, signals: StopSignals) -> None:
+        while self._queue or self._active or self._orphans:
+            self._obey(signals)
+            if self._stopping:
+                self._queue.clear()
+            self._launch()
+            if self._active or self._orphans:
+                self._executor.wait(0.05)
+                self._collect()
+                self._tick()
 
     def _obey(self, signals: StopSignals) -> None:
         """Stop launching at the first signal, kill at the second or when the grace is over."""
@@ -163,6 +171,8 @@ class Scheduler(Generic[H]):
             if busy or pool in blocked or used[pool] + weight > self._capacity.size(pool):
                 blocked.add(pool)
                 waiting.append(run)
+                if busy or blocked >= self._pools:
+                    break
             elif self._start(run):
                 used[pool] += weight
         self._queue.extendleft(reversed(waiting))

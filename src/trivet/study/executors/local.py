@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 READY_SECONDS = 300.0
 """A server that is not ready after so long is given up."""
 
+CLOSE_SECONDS = 10.0
+"""How long processes that are still there when the executor closes have to end."""
+
 MAX_RESTARTS = 1
 """How often a server that died is started again."""
 
@@ -57,6 +60,7 @@ class LocalExecutor:
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._servers: dict[tuple[tuple[str, str], ...], WarmServer] = {}
         self._started: dict[tuple[tuple[str, str], ...], int] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._finished_start_seconds = 0.0
 
     @property
@@ -101,6 +105,15 @@ class LocalExecutor:
         for server in self._servers.values():
             server.close()
         self._servers.clear()
+        running = [process for process in self._processes if process.poll() is None]
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in running:
+                _signal_group(process.pid, number)
+            deadline = time.monotonic() + CLOSE_SECONDS
+            while running and time.monotonic() < deadline:
+                time.sleep(0.02)
+                running = [process for process in running if process.poll() is None]
+        self._processes.clear()
 
     def _place(self, handle: LocalHandle) -> None:
         """Hand the job to a living server, or start a process."""
@@ -113,6 +126,8 @@ class LocalExecutor:
                 return
         handle.started = time.monotonic()
         handle.process = _start_process(self.command(job), job)
+        self._processes = [process for process in self._processes if process.returncode is None]
+        self._processes.append(handle.process)
 
     def _server(self, job: Job) -> WarmServer | None:
         """The living server of a job's variables; None when there can be none."""
