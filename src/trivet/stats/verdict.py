@@ -9,8 +9,8 @@ With paired differences b − a, error rate alpha (5 %) and an equivalence margi
   but sure difference exists), else "different".
 - **undecided**: neither, and always below 6 pairs, where the exact test cannot reach 5 %.
 
-Not covered: looking again after adding pairs (each extra look raises the error; fix n beforehand), arms of which only one
-is strongly skewed (false alarms about the *mean* reach 15 %, see docs/statistics.md), unpaired arms, devices as
+Not covered: looking again after adding pairs (each extra look raises the error; fix n beforehand), arms of which one
+alone is strongly skewed (false alarms about the *mean* reach 15 %, see docs/statistics.md), unpaired arms, devices as
 experimental units.
 """
 
