@@ -142,11 +142,27 @@ def test_hostile_names_stay_data(make: Any) -> None:
                 assert HOSTILE not in str(part.get(key, ""))
 
 
+def crowd(n: int, x: float = 1.0) -> list[dict[str, Any]]:
+    values = [0.9 + 1e-5 * i for i in range(n)]
+    return [{"arm": f"arm {i}", "x": x, "value": v, "low": 0.85, "high": 0.95} for i, v in enumerate(values)]
+
+
 def test_labels_of_arms_in_one_place_do_not_overlap() -> None:
-    rows = [
-        {"arm": f"arm {i}", "x": 1.0 + 0.001 * i, "value": 0.9 + 1e-5 * i, "low": 0.85, "high": 0.95} for i in range(6)
-    ]
-    place_labels(rows, log_scale=False)
-    heights = sorted((row["value"] - 0.85) / 0.1 * 270 + row["lift"] for row in rows)
+    rows = crowd(6)
+    place_labels(rows, [], log_scale=False)
+    heights = sorted((row["value"] - 0.85) / 0.1 * 230 + row["lift"] for row in rows)
     assert all(b - a >= 15 for a, b in itertools.pairwise(heights))
     assert {row["side"] for row in rows} == {"right"}
+
+
+def test_a_label_without_a_place_is_left_out() -> None:
+    rows = crowd(9)
+    place_labels(rows, [], log_scale=False)
+    assert sum(row["side"] == "" for row in rows) == 2
+
+
+def test_a_label_keeps_off_the_bars_of_other_arms() -> None:
+    rows = [*crowd(1, x=5.0), *crowd(1, x=6.0), *crowd(1, x=9.0)]
+    rows[1] = {**rows[1], "arm": "long name"}
+    place_labels(rows, [], log_scale=False)
+    assert rows[1]["side"] == "left"

@@ -47,7 +47,7 @@ def test_arms_table_shows_losses_and_keeps_costs_apart(study: Results) -> None:
     assert rows["fp32"]["runs"] == "8 of 8"
     assert rows["RR"]["runs"] == "7 of 8; 1 failed"
     assert rows["ER"]["runs"] == "7 of 8; 1 diverged"
-    assert rows["static8"]["BitOPs, 10¹⁵"] == "0.064"
+    assert rows["static8"]["BitOPs, 10¹⁵"] == "0.0640"
     assert rows["static8"]["vs baseline"] == "× 0.062"
     assert rows["static8"]["training, s"] == "6.00 (0.00)"
     assert "say nothing about time" in " ".join(table.notes)

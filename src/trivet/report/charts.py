@@ -83,7 +83,9 @@ def learning_chart(curve: Mapping[str, Any], styles: Styles) -> dict[str, Any]:
     lost = d.within(curve["diverged"], domain)
     arms = list(dict.fromkeys(row["arm"] for row in [*bands, *lost]))
     scale = alt.Scale(domain=domain, nice=False, zero=False)
-    x = alt.X("step:Q", title="optimizer step", axis=d.step_axis(d.last_step(curve), tickCount=6))
+    last = d.last_step(curve)
+    steps = alt.Scale(domain=[0, last], nice=False)
+    x = alt.X("step:Q", title="optimizer step", scale=steps, axis=d.step_axis(last, tickCount=6))
     color = d.color(arms, styles)
     base = alt.Chart(alt.NamedData("bands"))
     y = alt.Y("mean:Q", title=curve["metric"], scale=scale)
@@ -143,7 +145,7 @@ def cost_chart(arms: Rows, styles: Styles, *, metric: str, cost: str) -> dict[st
         for point in row["points"]
         if point[cost] > 0
     ]
-    d.place_labels(means, log_scale=log_scale)
+    d.place_labels(means, seeds, log_scale=log_scale)
     names = [row["arm"] for row in means]
     color = d.color(names, styles)
     x = alt.X("x:Q", title=title + (", log scale" if log_scale else ""), scale=d.cost_scale(means, seeds, log_scale))
@@ -170,7 +172,7 @@ def cost_chart(arms: Rows, styles: Styles, *, metric: str, cost: str) -> dict[st
         base.transform_filter(f"datum.side === '{side}' && datum.lift === {lift}")
         .mark_text(align=side, dx=9 if side == "left" else -9, dy=-lift, fontWeight=600, limit=150)
         .encode(x=x, y=y, text="arm:N")
-        for side, lift in sorted({(row["side"], row["lift"]) for row in means})
+        for side, lift in sorted({(row["side"], row["lift"]) for row in means if row["side"]})
     ]
     layers = [single, *bars, dots, *labels]
     return d.finish(alt.layer(*layers), 300, f"{metric} against {title}", means=means, seeds=seeds)

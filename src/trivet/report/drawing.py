@@ -149,30 +149,63 @@ def cost_scale(means: Rows, seeds: Rows, log_scale: bool) -> alt.Scale:
     return alt.Scale(domain=[0, top * 1.08], nice=False)
 
 
-def place_labels(rows: Rows, *, log_scale: bool, height: float = 270.0) -> None:
-    """Set `side` and `lift` (pixels upwards) of each name so that no two overlap, even on a phone."""
+def place_labels(rows: Rows, seeds: Rows, *, log_scale: bool, height: float = 230.0) -> None:
+    """Set `side` and `lift` (pixels upwards) of each name so that none overlaps another, even on a phone.
+
+    A place near the mark and off other arms' bars is taken first; a name that finds no place gets the side "".
+
+    Args:
+        rows: What `cost_row` gives; changed in place.
+        seeds: Single runs with their `value`; they stretch the axis.
+        log_scale: Whether the cost axis is logarithmic.
+        height: Pixels between the lowest and the highest thing drawn; a little less than the plot's own height, because
+            the axis ends at round numbers.
+    """
     if not rows:
         return
     xs = [math.log(row["x"]) if log_scale else row["x"] for row in rows]
     x_low, x_high = (min(xs), max(xs)) if log_scale else (0.0, max(xs))
-    x_span = (x_high - x_low) or 1.0
     ends = [end for row in rows for end in (row["low"], row["high"], row["value"]) if end is not None]
-    y_span = (max(ends) - min(ends)) or 1.0
-    taken: list[tuple[float, float, float]] = []
+    ends += [row["value"] for row in seeds]
+    y_low, y_span = min(ends), (max(ends) - min(ends)) or 1.0
+
+    def level(value: float) -> float:
+        return (value - y_low) / y_span * height
+
+    centers = [(x - x_low) / ((x_high - x_low) or 1.0) * NARROW for x in xs]
+    bars: list[Box] = []
+    for center, row in zip(centers, rows, strict=True):
+        low, high = (row["value"] if end is None else end for end in (row["low"], row["high"]))
+        bars.append((center - 6, center + 6, level(low) - 6, level(high) + 6))
+    taken: list[Box] = []
     for index in sorted(range(len(rows)), key=lambda i: -rows[i]["value"]):
-        row = rows[index]
-        center = (xs[index] - x_low) / x_span * NARROW
-        row["side"] = "left" if center < NARROW / 2 else "right"
-        width = 9 + min(150.0, 7.0 * len(row["arm"]))
-        left, right = (center, center + width) if row["side"] == "left" else (center - width, center)
-        level = (row["value"] - min(ends)) / y_span * height
-        row["lift"] = 0
-        for step in (0, 16, -16, 32, -32, 48, -48, 64, -64):
-            spot = level + step
-            if all(right < a or left > b or abs(spot - y) >= 15 for a, b, y in taken):
-                row["lift"] = step
-                break
-        taken.append((left, right, level + row["lift"]))
+        row, others = rows[index], [bar for i, bar in enumerate(bars) if i != index]
+        places = _places(row["arm"], centers[index], level(row["value"]))
+        free = [place for place in places if not any(_overlap(place[2], box) for box in taken)]
+        costs = [abs(lift) + 20 * any(_overlap(box, bar) for bar in others) for _, lift, box in free]
+        row["side"], row["lift"], box = free[costs.index(min(costs))] if free else ("", 0, None)
+        taken += [box] if box else []
+
+
+Box = tuple[float, float, float, float]
+"""Left, right, bottom, top, in pixels."""
+
+
+def _places(name: str, center: float, level: float) -> list[tuple[str, int, Box]]:
+    """Places for a name beside its mark, the best first: towards the middle of the plot, then moved up and down."""
+    width = 9 + min(150.0, 7.0 * len(name))
+    sides = ("left", "right") if center < NARROW / 2 else ("right", "left")
+    places: list[tuple[str, int, Box]] = []
+    for lift in (0, 16, -16, 32, -32, 48, -48):
+        for side in sides:
+            left, right = (center + 7, center + width) if side == "left" else (center - width, center - 7)
+            if side == sides[0] or (left >= 0 and right <= NARROW):
+                places.append((side, lift, (left, right, level + lift - 7.5, level + lift + 7.5)))
+    return places
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
 def finish(chart: Any, height: int, description: str, **tables: Rows) -> dict[str, Any]:
@@ -194,6 +227,7 @@ def finish(chart: Any, height: int, description: str, **tables: Rows) -> dict[st
         "gridOpacity": 0.5,
         "tickSize": 4,
         "labelOverlap": "parity",
+        "labelSeparation": 5,
         "domain": False,
     }
     spec = chart.properties(width="container", height=height, description=description, background="transparent")

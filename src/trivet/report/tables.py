@@ -102,7 +102,7 @@ def arms_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Tabl
                 number(found["mean"], decimals),
                 interval(found["low"], found["high"], decimals),
                 number(found["sd"], None if decimals is None else decimals + 1),
-                number(bitops["mean"] / 10.0**exponent) if bitops else MISSING,
+                _three_digits(bitops["mean"] / 10.0**exponent) if bitops else MISSING,
                 f"× {number(relative, 3)}" if relative else MISSING,
                 _seconds(seconds) if seconds else MISSING,
             )
@@ -256,6 +256,10 @@ def runs_text(runs: Mapping[str, int]) -> str:
     states = ("diverged", "failed", "unreadable", "running", "pending")
     lost = [f"{runs[state]} {state}" for state in states if runs.get(state)]
     return "; ".join([f"{runs['finished']} of {runs['planned']}", *filter(None, [", ".join(lost)])])
+
+
+def _three_digits(value: float) -> str:
+    return number(value, decimals_for(value, significant=3))
 
 
 def _seconds(seconds: Mapping[str, Any]) -> str:
