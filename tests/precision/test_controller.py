@@ -14,6 +14,7 @@ from trivet.core.errors import TrivetError
 from trivet.precision import (
     PrecisionController,
     PrecisionSchedule,
+    dequantize_,
     layer_macs,
     quantize_,
     training_bitops,
@@ -211,6 +212,20 @@ def test_non_finite_values_are_counted() -> None:
     x[0, 0], x[1, 1] = float("nan"), float("inf")
     model(x).sum().backward()
     assert ctl.report()[0].non_finite_inputs == 2
+
+
+def test_a_controller_notices_that_it_lost_the_model() -> None:
+    run = Run()
+    run.go(0, 2)
+    second = PrecisionController(run.model, schedule())
+    assert second.cost == 0
+    for use in (run.ctl.step, run.ctl.at().__enter__, lambda: run.ctl.load_state_dict(second.state_dict())):
+        with pytest.raises(TrivetError, match="no longer moves the model"):
+            use()
+    second.step()
+    dequantize_(run.model)
+    with pytest.raises(TrivetError, match="no longer moves the model"):
+        second.step()
 
 
 def test_wrapped_models_are_found() -> None:

@@ -104,9 +104,12 @@ def test_closed_form() -> None:
     first = sum(7 * (100 * (b * b + 2 * b * 6) + 10 * 3072) for b in schedule.bits_array().tolist()[:20])
     assert training_bitops(layers, schedule, grad_bits=6, batch_size=7, steps=20) == first
     assert training_bitops(layers, None, batch_size=7, steps=20) == 20 * 7 * 110 * 3072
-    with pytest.raises(ValueError, match="`steps=51` must lie in \\[1, 50\\]"):
+    with pytest.raises(ValueError, match="`steps=51` must lie in \\[0, 50\\]"):
         training_bitops(layers, schedule, steps=51)
-    with pytest.raises(ValueError, match="`steps=0`"):
+    assert training_bitops(layers, schedule, steps=0) == 0
+    with pytest.raises(ValueError, match="`steps=-1`"):
+        training_bitops(layers, None, steps=-1)
+    with pytest.raises(ValueError, match="`steps` must be given"):
         training_bitops(layers, None)
     with pytest.raises(ValueError, match="`batch_size=0`"):
         training_bitops(layers, schedule, batch_size=0)

@@ -165,6 +165,14 @@ def test_both_backward_products_use_the_rounded_gradient() -> None:
     torch.testing.assert_close(model.bias.grad, rounded.sum(0), rtol=1e-3, atol=1e-3)
 
 
+def test_second_derivatives_are_refused() -> None:
+    model = quantize_(nn.Linear(3, 2))
+    x = torch.randn(4, 3, requires_grad=True)
+    (grad,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.square().sum().backward()
+
+
 def test_32_bits_are_full_precision_exactly() -> None:
     model, plain = quantize_(net()), net()
     PrecisionController(model, PrecisionSchedule.static(32, total_steps=5), grad_bits=32)

@@ -47,7 +47,7 @@ def training_bitops(
     schedule: Schedule | None,
     grad_bits: int = 8,
     batch_size: int = 1,
-    steps: int = 0,
+    steps: int | None = None,
 ) -> float:
     """BitOPs of a training run, before it is run.
 
@@ -59,7 +59,7 @@ def training_bitops(
         schedule: Bits per step, or None for full precision.
         grad_bits: Bits of the gradients of quantized layers.
         batch_size: Examples per optimizer step.
-        steps: Optimizer steps; 0 stands for all steps of the schedule.
+        steps: Optimizer steps done; all steps of the schedule when left out.
 
     Raises:
         ValueError: Steps that the schedule does not have, or none given where there is no schedule.
@@ -71,13 +71,15 @@ def training_bitops(
     """
     check_bits("grad_bits", grad_bits)
     check_whole("batch_size", batch_size)
-    check_whole("steps", steps)
     if batch_size < 1:
         raise ValueError(f"`batch_size={batch_size}` must be ≥ 1")
-    total = schedule.total_steps if schedule else steps
-    steps = steps or total
-    if not 1 <= steps <= total:
-        raise ValueError(f"`steps={steps}` must lie in [1, {total}]; give the steps of the training")
+    if steps is None and schedule is None:
+        raise ValueError("`steps` must be given where there is no schedule that knows them")
+    total = schedule.total_steps if schedule else steps or 0
+    steps = total if steps is None else steps
+    check_whole("steps", steps)
+    if not 0 <= steps <= total:
+        raise ValueError(f"`steps={steps}` must lie in [0, {total}]; the schedule has {total} steps")
     full = steps * bitops_per_mac(MAX_BITS, MAX_BITS)
     scheduled = full if schedule is None else _scheduled(schedule, grad_bits, steps)
     return float(sum(layer.macs * batch_size * (scheduled if layer.quantised else full) for layer in layers))

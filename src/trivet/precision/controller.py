@@ -16,7 +16,7 @@ counted, and time is not saved.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,7 +61,7 @@ class PrecisionController:
         seed: int = 0,
         rank: int = -1,
     ) -> None:
-        """Take over a quantized model and set it to the bits of step 0.
+        """Take over a quantized model, from another controller if need be, and set it to the bits of step 0.
 
         Args:
             model: A model that `quantize_` has been called on, possibly wrapped since.
@@ -98,6 +98,10 @@ class PrecisionController:
         if not quantized:
             raise TrivetError("the model is not quantized; call quantize_(model) before making a PrecisionController")
         self._state = quantized[0].state
+        self._state.claims += 1
+        self._claim = self._state.claims
+        for site, _ in self._layers.values():
+            site.forget_counts()
         self._state.evaluation.set(evaluate_bits or schedule.q_max)
         self._set(schedule.bits(0), grad_bits)
         self._state.set_key(seed, 0, self._rank)
@@ -129,7 +133,11 @@ class PrecisionController:
         """Go to the next optimizer step; to be called once after `optimizer.step()`.
 
         After the last step of the schedule its last bits stay in force; going on is logged as a warning.
+
+        Raises:
+            TrivetError: The model has been dequantized or taken over by another controller.
         """
+        self._check_claim()
         self.last_step += 1
         total = self.schedule.total_steps
         if self.last_step == total + 1:
@@ -144,7 +152,7 @@ class PrecisionController:
             site.begin_step()
 
     @contextmanager
-    def at(self, bits: int = 0) -> Iterator[None]:
+    def at(self, bits: int = 0) -> Generator[None]:
         """Compute at declared bits inside a `with` block, for evaluation.
 
         Nothing is counted, no running range learns, and gradients are not quantized. Leaves the schedule where it is.
@@ -154,8 +162,10 @@ class PrecisionController:
 
         Raises:
             ValueError: Bits outside [1, 32].
+            TrivetError: As for `step`.
         """
         check_bits("bits", bits, low=0)
+        self._check_claim()
         evaluation, recording = self._state.evaluation.bits, self._state.recording
         try:
             self._state.recording = False
@@ -197,7 +207,9 @@ class PrecisionController:
 
         Raises:
             ValueError: Another schedule, other layers, or a version this trivet does not know.
+            TrivetError: As for `step`.
         """
+        self._check_claim()
         if state.get("format") != FORMAT:
             raise ValueError(f"`format={state.get('format')!r}` must be {FORMAT}; written by another trivet version?")
         if state["schedule"] != self.schedule.to_dict():
@@ -213,6 +225,13 @@ class PrecisionController:
         self._state.set_key(self._seed, self.last_step, self._rank)
         for name, (site, _) in self._layers.items():
             site.load_state_dict(state["layers"][name])
+
+    def _check_claim(self) -> None:
+        if self._state.claims != self._claim:
+            raise TrivetError(
+                "this controller no longer moves the model: it was dequantized, or another controller took it over; "
+                "use the new controller, or make one after quantize_(model)"
+            )
 
     def _set(self, bits: int, grad_bits: int) -> None:
         if (bits, grad_bits) == (self._state.weight.bits, self._state.gradient.bits):

@@ -144,6 +144,14 @@ class Site:
         self.call_in_step += 1
         return stream_offset(self.state.key_value, self.salt, call_in_step)
 
+    def forget_counts(self) -> None:
+        """Count from zero; the running range stays."""
+        self.macs_before.clear()
+        self.call_in_step = 0
+        for counter in (self.calls, self.macs, self.non_finite_inputs, self.non_finite_gradients):
+            counter.zero_()
+        self.compiled_call_in_step.zero_()
+
     def state_dict(self) -> dict[str, Any]:
         """Running range and counts, as plain values and tensors."""
         return {

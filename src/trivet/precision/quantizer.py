@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from trivet.precision.noise import noise_like
 from trivet.precision.rounding import (
@@ -239,6 +240,7 @@ class _RoundGradient(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None, None]:
         grad = grads[0]
         if grad.numel() == 0:

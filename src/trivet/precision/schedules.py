@@ -16,8 +16,7 @@ rises, and an odd n would end the training at q_min; that is refused unless aske
 The period P is T / n exactly (`period="exact"`) or int(T / n) + 1 as in most of the published training scripts
 (`period="train_py"`); the two differ at about n steps of a run.
 
-Source: arXiv 2403.02243 (ten schedules), arXiv 2101.09868 (CR). Not covered: schedules that react to the loss,
-different bits per layer, joining schedules.
+Source: arXiv 2403.02243; CR: arXiv 2101.09868. Not covered: reacting to the loss, bits per layer, joining schedules.
 """
 
 from __future__ import annotations

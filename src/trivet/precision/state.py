@@ -82,6 +82,8 @@ class ModelState:
         self.activation = Dial(DEFAULT_BITS)
         self.gradient = Dial(DEFAULT_BITS)
         self.evaluation = Dial(DEFAULT_BITS)
+        self.claims = 0
+        """Raised when a controller takes the model over or the model is dequantized, so that older ones notice."""
         self.recording = True
         """False inside `at(bits)`: evaluation bits everywhere, nothing counted, no range updated."""
         self.key_value = stream_key(0, 0, 0)
