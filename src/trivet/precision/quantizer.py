@@ -241,7 +241,9 @@ class _RoundGradient(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None, None]:
+    def backward(  # pyrefly: ignore[bad-override]
+        ctx: Any, *grads: torch.Tensor
+    ) -> tuple[torch.Tensor, None, None, None, None, None]:
         grad = grads[0]
         if grad.numel() == 0:
             return grad, None, None, None, None, None
