@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,9 +21,9 @@ from trivet.training.checkpoint import Checkpoint, Checkpoints
 BASE: dict[str, Any] = {
     "task": {
         "name": "image-classification",
-        "data": "digits",
+        "data": "cifar10",
         "model": "resnet8",
-        "width": 4,
+        "width": 8,
         "train_examples": 96,
         "augment": {"shift": 1, "flip": True},
     },
@@ -52,6 +54,25 @@ def make_run(tmp_path: Path) -> MakeRun:
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with a tiny "cifar10": random images with a bright corner that tells the class."""
+    folder = tmp_path_factory.mktemp("data") / "cifar10"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for split, count in (("train", 128), ("test", 40)):
+        labels = np.arange(count) % 10
+        images = random.integers(0, 200, (count, 32, 32, 3), dtype=np.uint8)
+        images[np.arange(count), labels, :8] = 255
+        np.savez(folder / f"{split}.npz", x=images, y=labels)
+    return folder.parent
+
+
+@pytest.fixture(autouse=True)
+def _tiny_data(_own_folders: None, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIVET_DATA_ROOT", str(data_root))
 
 
 def command_line(folder: RunFolder) -> list[str]:
@@ -107,3 +128,11 @@ def assert_same_run(one: RunFolder, other: RunFolder) -> None:
     first, second = weights(one), weights(other)
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture(scope="session")
+def runs() -> SimpleNamespace:
+    """Helpers of the tests in this folder."""
+    return SimpleNamespace(
+        base=BASE, command_line=command_line, environment=environment, assert_same=assert_same_run, rows=rows
+    )

@@ -50,7 +50,7 @@ def test_words_for_what_is_not_finite(word: str) -> None:
 def test_what_does_not_match_is_named() -> None:
     with pytest.raises(CommandFailed, match=r"metric 'loss'.*matches nothing in the 2 lines(.|\n)*b$"):
         extract_metrics("a\nb", {"loss": "loss: ([0-9.]+)"})
-    with pytest.raises(CommandFailed, match="'1.2.3', which is no number"):
+    with pytest.raises(CommandFailed, match=r"'1\.2\.3', which is no number"):
         extract_metrics("loss: 1.2.3", {"loss": "loss: ([0-9.]+)"})
 
 

@@ -106,8 +106,8 @@ def test_every_problem_at_once() -> None:
 
 
 def test_missing_data_are_refused() -> None:
-    with pytest.raises(MissingDataError, match="cifar10"):
-        _check({**IMAGES, "task": {"model": "resnet8", "data": "cifar10"}})
+    with pytest.raises(MissingDataError, match="cifar100"):
+        _check({**IMAGES, "task": {"model": "resnet8", "data": "cifar100"}})
 
 
 def test_sound_runs_pass() -> None:

@@ -214,7 +214,7 @@ class RunConfig:
 
 
 def _not_there(words: list[str]) -> list[str]:
-    """The program, or the script that Python is to run, when it does not exist; paths start where trivet was started."""
+    """The program, or the script that Python is to run, when it does not exist here."""
     program, first = words[0], words[1] if len(words) > 1 else ""
     if PLACEHOLDER.search(program):
         return []

@@ -11,6 +11,7 @@ Not covered: data larger than memory, several labels an image, test-time augment
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -19,13 +20,17 @@ from torch.nn import functional as F
 
 from trivet.core.errors import ConfigError, Problem
 from trivet.core.seeding import derive, seed_everything
-from trivet.models import build_model
+from trivet.models.build import build_model
+from trivet.precision.bitops import training_bitops
+from trivet.precision.controller import PrecisionController
+from trivet.precision.cost import layer_macs
+from trivet.precision.inject import quantize_
 from trivet.tasks.config import RunConfig, TaskConfig
 from trivet.tasks.data import ImageData, load_images
 from trivet.tasks.data.select import hash_ranked
 from trivet.training.batches import BatchOrder, augment
 from trivet.training.config import TrainingConfig
-from trivet.training.loop import Job
+from trivet.training.job import Job, Stepper
 
 EVALUATION_BATCH = 500
 """Images evaluated at a time; changes the last bits of `test_loss`, so it is fixed."""
@@ -76,6 +81,15 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     return Job(model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=precision.steppers)
 
 
+def _in_plain_order(images: np.ndarray) -> Tensor:
+    """Images with the strides of a fresh NCHW tensor.
+
+    One channel stored last counts as contiguous with stride 1, and torch 2.14 on CPU then corrupts memory in the
+    backward pass of narrow convolutions.
+    """
+    return torch.from_numpy(images).clone(memory_format=torch.contiguous_format)
+
+
 class _Images:
     """Data on the device, and the batch of each step."""
 
@@ -87,9 +101,9 @@ class _Images:
         if training.batch_size > len(train):
             allowed = f"at most {len(train)}, the number of training examples"
             raise ConfigError([Problem("", "training.batch_size", str(training.batch_size), allowed)])
-        self.train_images = torch.from_numpy(train).to(device)
+        self.train_images = _in_plain_order(train).to(device)
         self.train_labels = torch.from_numpy(data.train_labels[chosen]).to(device)
-        self.test_images = torch.from_numpy(data.test_images).to(device)
+        self.test_images = _in_plain_order(data.test_images).to(device)
         self.test_labels = torch.from_numpy(data.test_labels).to(device)
         mean, deviation = channel_statistics(train)
         self.mean, self.deviation = mean.to(device), deviation.to(device)
@@ -171,12 +185,17 @@ class _Precision:
         config = run.precision
         self.schedule = config.build(training.steps)
         self.grad_bits = config.backward_bits
-        self.evaluation_bits = config.evaluation_bits
         self.batch_size = training.batch_size
         self.controller: PrecisionController | None = None
         if self.schedule is not None:
-            quantize_(model)
-            self.controller = PrecisionController(model, self.schedule, grad_bits=self.grad_bits)
+            quantize_(model, quantizer=config.quantizer)
+            self.controller = PrecisionController(
+                model,
+                self.schedule,
+                grad_bits=self.grad_bits,
+                evaluate_bits=config.evaluation_bits,
+                seed=derive(run.seed, "rounding"),
+            )
         self.layers = layer_macs(model, example)
 
     @property
@@ -184,7 +203,7 @@ class _Precision:
         return {} if self.controller is None else {"precision": self.controller}
 
     def evaluation(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.controller is None else self.controller.at(self.evaluation_bits)
+        return nullcontext() if self.controller is None else self.controller.at()
 
     def observe(self, step: int) -> Mapping[str, float]:
         """Bits of the step just done, and bit operations of all steps so far."""
