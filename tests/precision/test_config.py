@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -41,9 +42,42 @@ def test_custom_static_and_deficit() -> None:
     assert built.bits_array().tolist() == [2, 2, 2, 6, 6]
 
 
-def test_round_trip_through_plain_values() -> None:
-    config = PrecisionConfig(schedule="RTV", q_min=3, evaluate_bits=32)
-    assert build(PrecisionConfig, to_plain(config)) == config
+JOINED = {
+    "schedule": "joined",
+    "parts": [
+        {"share": 0.1, "schedule": "static", "bits": 8},
+        {"share": 0.9, "schedule": "RR", "q_min": 3, "q_max": 6, "num_cycles": 2, "offset": 1},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"schedule": "RTV", "q_min": 3, "evaluate_bits": 32},
+        {"schedule": "CR", "q_min": 4, "q_max": 32, "levels": [4, 8, 16, 32], "windows": [{"length": 3, "bits": 2}]},
+        JOINED,
+    ],
+)
+def test_round_trip_through_plain_values(mapping: dict[str, Any]) -> None:
+    config = build(PrecisionConfig, mapping)
+    assert build(PrecisionConfig, json.loads(json.dumps(to_plain(config)))) == config
+
+
+def test_combinators_in_a_study_file() -> None:
+    joined = build(PrecisionConfig, {**JOINED, "windows": [{"start": 50, "length": 5, "bits": 2}]})
+    built = joined.build(100)
+    assert built is not None
+    bits = built.bits_array()
+    assert bits[:10].tolist() == [8] * 10
+    assert bits[50:55].tolist() == [2] * 5
+    rest = PrecisionSchedule.named("RR", q_min=3, q_max=6, num_cycles=2, total_steps=90).bits_array() + 1
+    keep = [step for step in range(10, 100) if not 50 <= step < 55]
+    assert bits[keep].tolist() == [rest[step - 10] for step in keep]
+    assert joined.forward_q_max == 8
+    changed = build(PrecisionConfig, {"schedule": "static", "bits": 6, "scale": 2, "offset": 1, "clip": [4, 12]})
+    assert changed.forward_q_max == 12
+    assert build(PrecisionConfig, {"schedule": "static", "bits": 7, "levels": [4, 8]}).backward_bits == 8
 
 
 @pytest.mark.parametrize(
@@ -68,6 +102,14 @@ def test_round_trip_through_plain_values() -> None:
         ({"schedule": "CR", "deficit": {"length": 0, "bits": 3}}, "`length=0`"),
         ({"schedule": "CR", "quantizer": "x"}, "unknown quantizer"),
         ({"shedule": "CR"}, "did you mean 'schedule'"),
+        ({"schedule": "CR", "levels": [8, 4]}, "rising"),
+        ({"schedule": "CR", "offset": -3}, "turns 3 bits into 0"),
+        ({"levels": [4, 8]}, "no effect with schedule='none'"),
+        ({"windows": [{"length": 2, "bits": 3}]}, "no effect with schedule='none'"),
+        ({"schedule": "CR", "parts": JOINED["parts"]}, "`parts` has no effect"),
+        ({"schedule": "joined"}, "needs `parts`"),
+        ({**JOINED, "q_min": 3}, "no effect with schedule='joined'"),
+        ({"schedule": "joined", "parts": JOINED["parts"][:1]}, "add up to 0.1"),
     ],
 )
 def test_refused_before_training(mapping: dict[str, Any], message: str) -> None:

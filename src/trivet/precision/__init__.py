@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
+    from trivet.precision.base import Schedule
     from trivet.precision.bitops import LayerCost, bitops_per_mac, training_bitops
+    from trivet.precision.combine import clip, join, offset, overlay, scale, schedule_from_dict, snap
     from trivet.precision.config import PrecisionConfig
     from trivet.precision.controller import PrecisionController
     from trivet.precision.cost import layer_macs
     from trivet.precision.deficit import Deficit
     from trivet.precision.inject import dequantize_, quantize_
     from trivet.precision.layerreport import LayerReport
+    from trivet.precision.roles import RoleSchedules
     from trivet.precision.schedules import PrecisionSchedule
 
 __all__ = [
@@ -30,10 +33,19 @@ __all__ = [
     "PrecisionConfig",
     "PrecisionController",
     "PrecisionSchedule",
+    "RoleSchedules",
+    "Schedule",
     "bitops_per_mac",
+    "clip",
     "dequantize_",
+    "join",
     "layer_macs",
+    "offset",
+    "overlay",
     "quantize_",
+    "scale",
+    "schedule_from_dict",
+    "snap",
     "training_bitops",
 ]
 
@@ -46,10 +58,19 @@ __getattr__, __dir__ = attach(
         "PrecisionConfig": ".config",
         "PrecisionController": ".controller",
         "PrecisionSchedule": ".schedules",
+        "RoleSchedules": ".roles",
+        "Schedule": ".base",
         "bitops_per_mac": ".bitops",
+        "clip": ".combine",
         "dequantize_": ".inject",
+        "join": ".combine",
         "layer_macs": ".cost",
+        "offset": ".combine",
+        "overlay": ".combine",
         "quantize_": ".inject",
+        "scale": ".combine",
+        "schedule_from_dict": ".combine",
+        "snap": ".combine",
         "training_bitops": ".bitops",
     },
 )

@@ -24,10 +24,10 @@ import torch
 from torch import nn
 
 from trivet.core.errors import TrivetError
+from trivet.precision.base import Schedule
 from trivet.precision.checks import check_bits, check_whole
 from trivet.precision.inject import sites
 from trivet.precision.layerreport import LayerReport, layer_report, site_bitops
-from trivet.precision.schedules import PrecisionSchedule
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class PrecisionController:
     """Steps a quantized model along a schedule, like a learning-rate scheduler.
 
     Example:
-        >>> from trivet.precision import quantize_
+        >>> from trivet.precision import PrecisionSchedule, quantize_
         >>> model = quantize_(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
         >>> schedule = PrecisionSchedule.named("LR", q_min=3, q_max=8, num_cycles=1, total_steps=10)
         >>> ctl = PrecisionController(model, schedule)
@@ -53,7 +53,7 @@ class PrecisionController:
     def __init__(
         self,
         model: nn.Module,
-        schedule: PrecisionSchedule,
+        schedule: Schedule,
         grad_bits: int = 8,
         execution: str = "simulated",
         *,

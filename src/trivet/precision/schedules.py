@@ -16,34 +16,29 @@ rises, and an odd n would end the training at q_min; that is refused unless aske
 The period P is T / n exactly (`period="exact"`) or int(T / n) + 1 as in most of the published training scripts
 (`period="train_py"`); the two differ at about n steps of a run.
 
-Source: arXiv 2403.02243; CR: arXiv 2101.09868. Not covered: reacting to the loss, bits per layer, joining schedules.
+Source: arXiv 2403.02243; CR: arXiv 2101.09868. Joining, clipping and the like: `combine.py`. Not covered: reacting to
+the loss, bits per layer.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from trivet.core.errors import unknown_name
-from trivet.precision.bitops import bitops_per_mac
+from trivet.precision.base import FORMAT, Schedule
 from trivet.precision.catalog import GROUPS, ODD_CYCLES, PERIODS, REFLECTIONS, SHAPES, TEN_SCHEDULES
 from trivet.precision.checks import check_bits, check_choice, check_fields, check_whole
 from trivet.precision.deficit import Deficit
 from trivet.precision.profiles import EXPONENT, PROFILES, REX_CODE, SYMMETRIC, check_constants, growth
 from trivet.precision.runs import find_runs
 
-FORMAT = 1
-"""Version of the dictionary form."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PrecisionSchedule:
+class PrecisionSchedule(Schedule):
     """Bits of the forward pass for every optimizer step of a training run.
 
     Immutable and hashable; holds no position, so resuming needs nothing but the step.
@@ -214,26 +209,7 @@ class PrecisionSchedule:
         own = (self.profile, self.shape, "vertical" if mirrored else self.reflection)
         return next((name for name, kind in TEN_SCHEDULES.items() if kind == own), "custom")
 
-    def bits(self, step: int) -> int:
-        """Bits of the forward pass at a step.
-
-        Args:
-            step: Optimizer step, 0 ≤ step < total_steps.
-
-        Raises:
-            ValueError: The step lies outside the training; there is no silent clamping.
-            TypeError: The step is not a whole number.
-
-        Example:
-            >>> PrecisionSchedule.named("LR", q_min=3, q_max=8, num_cycles=2, total_steps=100).bits(49)
-            8
-        """
-        step = operator.index(step)
-        if not 0 <= step < self.total_steps:
-            raise ValueError(
-                f"`step={step}` must lie in [0, {self.total_steps - 1}]; the schedule was made for "
-                f"total_steps={self.total_steps}"
-            )
+    def _bits(self, step: int) -> int:
         for deficit in reversed(self.deficits):
             if deficit.covers(step):
                 return deficit.bits
@@ -273,45 +249,19 @@ class PrecisionSchedule:
         """
         return list(_runs(self))
 
-    def bits_array(self) -> np.ndarray:
-        """Bits of every step.
-
-        Returns:
-            Whole numbers, shape [total_steps].
-
-        Example:
-            >>> PrecisionSchedule.named("CR", q_min=2, q_max=4, num_cycles=2, total_steps=8).bits_array().tolist()
-            [2, 2, 3, 4, 2, 2, 3, 4]
-        """
-        stretches = _runs(self)
-        return np.repeat(np.array([bits for _, _, bits in stretches]), [length for _, length, _ in stretches])
-
-    @property
-    def mean_bits(self) -> float:
-        """Mean bits over the training.
-
-        Example:
-            >>> PrecisionSchedule.static(8, total_steps=10).mean_bits
-            8.0
-        """
-        return sum(length * bits for _, length, bits in _runs(self)) / self.total_steps
-
     @property
     def group(self) -> str:
-        """small, medium or large, by the compute the schedule uses.
-
-        The mean height (mean bits − q_min) / (q_max − q_min) of the cycles in thirds; of the ten schedules RR and RTH
-        are small, ER and ETH large, the other six medium. A static schedule is large. Deficits do not count.
+        """small, medium or large, by the compute the cycles use; deficits do not count.
 
         Example:
-            >>> PrecisionSchedule.named("ETH", q_min=3, q_max=8, num_cycles=8, total_steps=800).group
-            'large'
+            >>> PrecisionSchedule.named("RTH", q_min=3, q_max=8, num_cycles=8, total_steps=800).group
+            'small'
         """
         if self.q_min == self.q_max:
-            return "large"
+            return GROUPS[2]
         plain = dataclasses.replace(self, deficits=())
         height = (plain.mean_bits - self.q_min) / (self.q_max - self.q_min)
-        return GROUPS[0] if height < 1 / 3 else GROUPS[1] if height < 2 / 3 else GROUPS[2]
+        return GROUPS[min(int(3 * height), 2)]
 
     def with_deficit(self, *, start: int = 0, length: int, bits: int) -> PrecisionSchedule:
         """The schedule with a learning deficit laid over it.
@@ -328,28 +278,6 @@ class PrecisionSchedule:
         """
         deficit = Deficit(start=start, length=length, bits=bits)
         return dataclasses.replace(self, deficits=(*self.deficits, deficit))
-
-    def relative_cost(self, grad_bits: int = 8, reference: int = 32, reference_grad_bits: int = 0) -> float:
-        """Cost in BitOPs, relative to training all the time at `reference` bits.
-
-        mean over steps of (b_f² + 2 b_f b_g) / (r_f² + 2 r_f r_g): one forward product b_f × b_f and two backward
-        products b_f × b_g for each multiply-accumulate. BitOPs, not seconds.
-
-        Args:
-            grad_bits: Bits b_g of the gradients.
-            reference: Bits r_f of the reference.
-            reference_grad_bits: Bits r_g of its gradients; 0 stands for `reference`.
-
-        Example:
-            >>> s = PrecisionSchedule.named("RR", q_min=3, q_max=8, num_cycles=8, total_steps=64_000)
-            >>> round(s.relative_cost(), 5), round(s.relative_cost(reference=8), 4)
-            (0.02494, 0.399)
-        """
-        check_bits("grad_bits", grad_bits)
-        check_bits("reference", reference)
-        check_bits("reference_grad_bits", reference_grad_bits, low=0)
-        own = sum(length * bitops_per_mac(bits, grad_bits) for _, length, bits in _runs(self))
-        return own / (self.total_steps * bitops_per_mac(reference, reference_grad_bits or reference))
 
     def to_dict(self) -> dict[str, Any]:
         """The schedule as plain values for JSON or YAML, with the version of the format.
