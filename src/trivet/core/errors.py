@@ -34,14 +34,16 @@ class Problem:
     key: str
     """Dotted key inside the file."""
     found: str
-    """What was given."""
+    """What was given; empty when `allowed` is a whole sentence that says it."""
     allowed: str
-    """What may be given."""
+    """What may be given, or that sentence."""
     fix: str = ""
     """How to mend it, when that is more than `allowed` says."""
 
     def __str__(self) -> str:
         place = ": ".join(part for part in (self.file, self.key) if part)
+        if not self.found:
+            return f"{place}: {self.allowed}" if place else self.allowed
         text = f"found {self.found}; allowed: {self.allowed}"
         if self.fix:
             text += f"; {self.fix}"
