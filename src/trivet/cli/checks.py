@@ -214,7 +214,7 @@ def _smoke() -> Check:
     from trivet.core.runfolder import RunFolder
 
     config = {
-        "task": {"data": "fashion-mnist", "model": "resnet8", "width": 4, "train_examples": 512},
+        "task": {"data": "fashion-mnist", "model": "resnet8", "width": 8, "train_examples": 512},
         "training": {"steps": 20, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}},
         "precision": {"schedule": "RR", "q_min": 3, "q_max": 8, "num_cycles": 2},
         "environment": {"threads": 1},

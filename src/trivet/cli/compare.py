@@ -109,9 +109,7 @@ def by_factor(results: Results, factor: str) -> Results:
 
 def _mean_record(group: list[Record], factor: str, level: str) -> Record:
     states = [record.state for record in group]
-    worst = next(
-        (state for state in ("failed", "unreadable", "diverged", "pending", "running") if state in states), None
-    )
+    worst = next((state for state in WORST_FIRST if state in states), None)
     count = len(group)
     names = set.intersection(*(set(record.metrics) for record in group))
     return dataclasses.replace(

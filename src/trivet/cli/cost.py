@@ -149,8 +149,8 @@ def _print(content: dict[str, Any], layers: bool) -> None:
     first = rows[0]
     share = first["macs_quantized"] / first["macs"] if first["macs"] else 0.0
     show(
-        f"{content['about']}: {first['macs']:,} multiply-accumulates an example and forward pass, {share:.1%} of them in "
-        f"layers that a schedule quantizes; {first['steps']:,} steps × {first['batch_size']} examples\n"
+        f"{content['about']}: {first['macs']:,} multiply-accumulates an example and forward pass, {share:.1%} of them "
+        f"in layers that a schedule quantizes; {first['steps']:,} steps × {first['batch_size']} examples\n"
     )
     if layers and content["layers"]:
         total = max(first["macs"], 1)

@@ -1,8 +1,8 @@
 """The side of `trivet cost` and `run --dry-run` that needs torch, in a process of its own.
 
 `python -m trivet.cli.costs` reads one JSON request on standard input and writes one JSON answer on standard output.
-A request holds run configurations; the answer holds, for each, its BitOPs, those of the same training in full precision and,
-when asked, the measured time of a few real steps.
+A request holds run configurations; the answer holds, for each, its BitOPs, those of the same training in full
+precision and, when asked, the measured time of a few real steps.
 
 Not covered: commands of the user's, whose layers cannot be seen.
 """

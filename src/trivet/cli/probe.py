@@ -1,7 +1,7 @@
 """What torch is and can do here, as JSON.
 
-`trivet doctor` runs it in a process of its own, so that a torch that crashes or hangs on import is a finding and not the
-end of the doctor.
+`trivet doctor` runs it in a process of its own, so that a torch that crashes or hangs on import is a finding and not
+the end of the doctor.
 """
 
 from __future__ import annotations
