@@ -42,7 +42,7 @@ def test_a_resolved_run_reads_back_the_same(mapping: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("patch", "key", "words"),
     [
-        ({"task": {"model": "resnet8", "widht": 4}}, "task.widht", "did you mean 'width'"),
+        ({"task": {"model": "resnet8", "wdth": 4}}, "task.wdth", "did you mean 'width'"),
         ({"task": {"name": "image-clasification", "model": "resnet8"}}, "task.name", "did you mean 'image-classif"),
         ({"task": {}}, "task", "`model` is missing"),
         ({"task": {"model": "resnet8", "command": "x"}}, "task", "brings its own data and model"),

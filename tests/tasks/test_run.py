@@ -181,7 +181,7 @@ def test_kill_9_then_the_same_command_gives_the_same_bits(
 
 
 def test_sigterm_writes_a_checkpoint_and_exits_143(make_run: MakeRun, start: Start, runs: SimpleNamespace) -> None:
-    patch = {"training": {"steps": 120, "log_every": 2, "checkpoint_every": 0, "evaluate_every": 0}}
+    patch = {"training": {"steps": 60, "log_every": 2, "checkpoint_every": 0, "evaluate_every": 0}}
     whole, cut = make_run("whole", patch), make_run("cut", patch)
     process = start(cut)
     for _ in range(3000):

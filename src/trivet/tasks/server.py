@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 GRACE_SECONDS = 10.0
 """How long children may take to write a checkpoint when the server ends."""
 
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+
 PRELOADED = (
     "pydantic",
     "torch",
@@ -100,9 +102,12 @@ class Server:
         with warnings.catch_warnings():
             # Python 3.12 warns when it sees OpenBLAS's idle threads; OpenBLAS itself is safe to fork.
             warnings.simplefilter("ignore", DeprecationWarning)
+            # A signal that comes before the child has its own handlers waits; the server's would swallow it.
+            old = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
             pid = os.fork()
-        if pid == 0:
-            _be_child(folder, environment, self._run, server)
+            if pid == 0:
+                _be_child(folder, environment, self._run, server)
+            signal.pthread_sigmask(signal.SIG_SETMASK, old)
         self.children[pid] = folder
         self._write({"run": folder, "pid": pid})
 
@@ -147,9 +152,11 @@ def _be_child(folder: str, environment: Mapping[str, str], run: Callable[[str], 
     code = 1
     try:
         os.setsid()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+        for number in _HANDLED:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         _die_with_parent(server)
         _redirect(folder)
         os.environ.update(environment)
