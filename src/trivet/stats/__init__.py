@@ -6,6 +6,7 @@ loaded submodule would shadow them.
 """
 
 from trivet.stats.compare import Comparison, compare
+from trivet.stats.correlation import RankCorrelation, rank_correlation
 from trivet.stats.equivalence import Equivalence, equivalence
 from trivet.stats.estimate import Estimate, estimate
 from trivet.stats.family import ArmPair, decide_family, decide_pairs
@@ -19,6 +20,7 @@ __all__ = [
     "Comparison",
     "Equivalence",
     "Estimate",
+    "RankCorrelation",
     "Verdict",
     "compare",
     "decide",
@@ -30,6 +32,7 @@ __all__ = [
     "min_pairs",
     "power_different",
     "power_equivalent",
+    "rank_correlation",
     "seeds_needed",
     "sign_flip_p",
     "smallest_detectable",
