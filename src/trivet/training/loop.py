@@ -22,6 +22,7 @@ import torch
 from trivet.training.checkpoint import Checkpoints
 from trivet.training.config import TrainingConfig
 from trivet.training.job import Job, Stepper
+from trivet.training.layout import to_channels_last
 from trivet.training.metrics import MetricsLog
 from trivet.training.optim import lr_factor, set_lr
 from trivet.training.progress import Progress
@@ -94,7 +95,7 @@ def fit(
         ('finished', 200, True)
     """
     if config.channels_last:
-        job.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        to_channels_last(job.model, device)
     run = Progress(job, config, log, checkpoints)
     run.resume()
     forward: Any = torch.compile(job.model) if config.compile else job.model
