@@ -19,7 +19,6 @@ from trivet.stats.values import as_pairs, as_values, mean_and_sd
         "abc", ["1", "2"], [None, 1.0], [[1.0], [2.0]], [[1.0], [2.0, 3.0]], {0: 1.0, 1: 2.0}, {}, 3.0, None, b"12",
         [1 + 2j, 3.0], [Decimal("1.5")], [object()], np.array([["a"]]), {1.0, 2.0}, np.float64(3), np.array(3.0),
     ],
-    ids=repr,
 )  # fmt: skip
 def test_not_a_flat_list_of_numbers(bad):
     with pytest.raises(TypeError, match="numbers"):
