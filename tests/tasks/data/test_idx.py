@@ -24,7 +24,7 @@ def test_reads_what_was_written(
     array = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("a.gz" if packed else "a")
-        path.write_bytes(gzip.compress(encode_idx(array)) if packed else encode_idx(array))
+        path.write_bytes(gzip.compress(encode_idx(array), mtime=0) if packed else encode_idx(array))
         read = read_idx(path, num_dims=len(shape))
     np.testing.assert_array_equal(read, array)
     assert read.dtype == np.uint8
@@ -55,7 +55,7 @@ def test_damaged_files_say_what_is_wrong(tmp_path: Path, content: bytes, message
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(GOOD * 50)[:-12], b""])
+@pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(GOOD * 50, mtime=0)[:-12], b""])
 def test_damaged_gzip(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "labels.gz"
     path.write_bytes(content)
@@ -66,7 +66,7 @@ def test_damaged_gzip(tmp_path: Path, content: bytes) -> None:
 def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trivet.tasks.data.idx.MAX_BYTES", 1000)
     path = tmp_path / "labels.gz"
-    path.write_bytes(gzip.compress(bytes(5000)))
+    path.write_bytes(gzip.compress(bytes(5000), mtime=0))
     with pytest.raises(UnusableDataError, match="more than 1000 bytes"):
         read_idx(path, num_dims=1)
 
