@@ -103,48 +103,55 @@ def print_correlations(results: Results, rows: list[Row]) -> list[str]:
     return lines
 
 
-def figure(rows: list[Row], metric: str, lines: list[str], path: Path) -> None:
-    """Draw cost against outcome: one point an arm with its interval, colored by group."""
+def figure(rows: list[Row], metric: str, lines: list[str], baseline: str, margin: float, path: Path) -> None:
+    """Draw the arms in order of cost with their intervals, and beside them cost against outcome."""
     import altair as alt
 
-    full = max(float(str(row["bitops"])) for row in rows)
-    data = [row | {"share": float(str(row["bitops"])) / full, "kind": GROUP_TITLES[str(row["group"])]} for row in rows]
+    reference = next((row for row in rows if row["arm"] == baseline), rows[-1])
+    unit, middle = float(str(reference["bitops"])), float(str(reference["mean"]))
+    data = [row | {"share": float(str(row["bitops"])) / unit, "kind": GROUP_TITLES[str(row["group"])]} for row in rows]
+    for row in data:
+        row["label"] = (
+            f"{row['arm']}  {row['share']:.2f}×" if row["share"] < 10 else f"{row['arm']}  {row['share']:.0f}×"
+        )
     kinds = [title for group, title in GROUP_TITLES.items() if any(row["group"] == group for row in rows)]
     colors = [color for group, color in COLORS.items() if any(row["group"] == group for row in rows)]
-    base = alt.Chart(alt.Data(values=data)).encode(
-        x=alt.X(
-            "share:Q",
-            title="BitOPs of a run, counted, as a share of full precision (logarithmic)",
-            scale=alt.Scale(type="log", nice=False, padding=24),
-            axis=alt.Axis(format=".1%", values=[0.015, 0.02, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5, 1], grid=False),
-        ),
-        color=alt.Color(
-            "kind:N",
-            scale=alt.Scale(domain=kinds, range=colors),
-            legend=alt.Legend(title=None, orient="top", symbolType="circle"),
-        ),
-    )
-    y = alt.Y("mean:Q", title=f"{metric}, mean and 95 % t-interval", scale=alt.Scale(zero=False, nice=True))
-    whiskers = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5, opacity=0.55)
-    whiskers = whiskers.encode(y=alt.Y("low:Q", scale=alt.Scale(zero=False)), y2="high:Q")
-    points = base.mark_point(filled=True, size=75, opacity=1).encode(y=y)
-    labels = [
-        base.transform_filter(alt.FieldOneOfPredicate("arm", [row["arm"] for row in data[turn::3]]))
-        .mark_text(align="left", dx=7, dy=(0, -12, 12)[turn], fontSize=11, fontWeight=600)
-        .encode(y=y, text="arm:N")
-        for turn in range(3)
-    ]
+    legend = alt.Legend(title=None, orient="top", symbolType="circle")
+    color = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=colors), legend=legend)
+    scale = alt.Scale(zero=False, nice=True)
+    band = alt.Chart(alt.Data(values=[{"from": middle - margin, "to": middle + margin}]))
+    base = alt.Chart(alt.Data(values=data)).encode(color=color)
+    whiskers = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, opacity=0.6)
+    points = base.mark_point(filled=True, size=85, opacity=1)
+
+    name = alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelFontSize=12, labelPadding=8, grid=True))
+    across = alt.X("mean:Q", title=f"{metric}, mean and 95 % t-interval", scale=scale)
+    left = alt.layer(
+        band.mark_rect(color="#7b828c", opacity=0.15).encode(x=alt.X("from:Q", scale=scale), x2="to:Q"),
+        whiskers.encode(y=name, x=alt.X("low:Q", scale=scale), x2="high:Q"),
+        points.encode(y=name, x=across),
+    ).properties(width=430, height=26 * len(rows), title=f"Cheapest first; cost as a multiple of {baseline}")
+
+    near = "datum.share < 2"
+    cost = alt.X("share:Q", title=f"BitOPs, counted, as a multiple of {baseline}", scale=scale)
+    up = alt.Y("mean:Q", title=metric, scale=scale)
+    right = alt.layer(
+        band.mark_rect(color="#7b828c", opacity=0.15).encode(y=alt.Y("from:Q", scale=scale), y2="to:Q"),
+        whiskers.transform_filter(near).encode(x=cost, y=alt.Y("low:Q", scale=scale), y2="high:Q"),
+        points.transform_filter(near).encode(x=cost, y=up),
+    ).properties(width=330, height=26 * len(rows), title="Cost against outcome, without full precision")
+
     title = alt.TitleParams(
         "What a precision schedule costs and what comes out",
-        subtitle=lines,
+        subtitle=[*lines, f"Gray band: within the margin of {margin:g} around {baseline}. BitOPs are not seconds."],
         anchor="start",
         fontSize=18,
         subtitleFontSize=12,
         subtitleColor="#6b7280",
         offset=14,
     )
-    chart = alt.layer(whiskers, points, *labels).properties(width=760, height=420, title=title, background="white")
-    chart = chart.configure(font="Inter, 'Helvetica Neue', Arial, sans-serif", padding=20).configure_view(stroke=None)
+    chart = alt.hconcat(left, right, spacing=40, title=title, background="white", padding=20)
+    chart = chart.configure(font="Inter, 'Helvetica Neue', Arial, sans-serif").configure_view(stroke=None)
     path.parent.mkdir(parents=True, exist_ok=True)
     chart.configure_axis(gridColor="#e5e7eb", domain=False, ticks=False).save(str(path))
 
@@ -169,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     print_table(rows, verdicts, baseline, metric)
     lines = print_correlations(results, rows)
-    figure(rows, metric, lines, options.figure)
+    figure(rows, metric, lines, baseline, results.spec.metric.margin, options.figure)
     print(f"\nfigure: {options.figure}")
 
 
