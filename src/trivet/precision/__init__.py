@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
+    from trivet.precision.adviser import Advice, advise
     from trivet.precision.base import Schedule
     from trivet.precision.bitops import LayerCost, bitops_per_mac, training_bitops
     from trivet.precision.combine import clip, join, offset, overlay, scale, schedule_from_dict, snap
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from trivet.precision.controller import PrecisionController
     from trivet.precision.cost import layer_macs
     from trivet.precision.deficit import Deficit
+    from trivet.precision.evidence import StudyArm
     from trivet.precision.inject import dequantize_, quantize_
     from trivet.precision.layerreport import LayerReport
     from trivet.precision.roles import RoleSchedules
     from trivet.precision.schedules import PrecisionSchedule
 
 __all__ = [
+    "Advice",
     "Deficit",
     "LayerCost",
     "LayerReport",
@@ -35,6 +38,8 @@ __all__ = [
     "PrecisionSchedule",
     "RoleSchedules",
     "Schedule",
+    "StudyArm",
+    "advise",
     "bitops_per_mac",
     "clip",
     "dequantize_",
@@ -52,6 +57,7 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "Advice": ".adviser",
         "Deficit": ".deficit",
         "LayerCost": ".bitops",
         "LayerReport": ".layerreport",
@@ -60,6 +66,8 @@ __getattr__, __dir__ = attach(
         "PrecisionSchedule": ".schedules",
         "RoleSchedules": ".roles",
         "Schedule": ".base",
+        "StudyArm": ".evidence",
+        "advise": ".adviser",
         "bitops_per_mac": ".bitops",
         "clip": ".combine",
         "dequantize_": ".inject",
