@@ -98,5 +98,6 @@ def choose(aim: str, arms: Sequence[StudyArm], budget: float = 0.0) -> Choice | 
     best = cheapest if aim != "quality" else max(qualified, key=lambda arm: (arm.gain, -arm.bitops))
     if best.label == "reference":
         return Choice(arm=best, reason=f"{best.name}: no other arm of your study qualifies")
-    verdict = f"{best.label}, {abs(best.gain):.4g} {'better' if best.gain >= 0 else 'worse'} on average, {best.pairs} pairs"
+    word_of_gain = "better" if best.gain >= 0 else "worse"
+    verdict = f"{best.label}, {abs(best.gain):.4g} {word_of_gain} on average, {best.pairs} pairs"
     return Choice(arm=best, reason=f"{best.name} is {word} {reference} ({verdict})")
