@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from trivet.__main__ import main
+
 Trivet = Callable[..., "Ended"]
 
 SCRIPT = """
@@ -46,8 +48,25 @@ class Ended:
 
 
 @pytest.fixture
-def trivet(tmp_path: Path) -> Trivet:
-    """Run `python -m trivet …` in a folder of its own; extra variables by keyword."""
+def trivet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Trivet:
+    """Run `trivet …` by its entry point inside this process (no interpreter to start), in a folder of its own."""
+
+    def run(*arguments: str | Path, cwd: Path | None = None) -> Ended:
+        monkeypatch.chdir(cwd or tmp_path)
+        monkeypatch.setattr(sys, "argv", ["trivet", *map(str, arguments)])
+        monkeypatch.delenv("COLUMNS", raising=False)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code
+        return Ended(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def real_trivet(tmp_path: Path) -> Trivet:
+    """Run `python -m trivet …` as a process, in a folder of its own; extra variables by keyword."""
 
     def run(*arguments: str | Path, cwd: Path | None = None, **variables: str) -> Ended:
         return run_trivet(cwd or tmp_path, *map(str, arguments), **variables)
@@ -67,6 +86,20 @@ def run_trivet(cwd: Path, *arguments: str, **variables: str) -> Ended:
         timeout=240,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Callable[..., Path]:
+    """Write the small study and its script; pairs of texts in it are exchanged first."""
+
+    def write(*exchanges: tuple[str, str]) -> Path:
+        text = STUDY
+        for old, new in exchanges:
+            assert old in text
+            text = text.replace(old, new)
+        return write_study(tmp_path, text)
+
+    return write
 
 
 def write_study(folder: Path, text: str = STUDY) -> Path:

@@ -29,6 +29,7 @@ def print_outcome(summary: Summary) -> None:
     if summary["missing"]:
         print()
         screen.print(_missing(summary))
+        screen.print(f"the log of each run: {summary['study']['folder']}/RUN/log.txt", style="dim")
 
 
 def print_verdicts(summary: Summary) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trivet.cli.console import FAILED, console, emit_json, fail, show, table, talk, verb
-from trivet.core.errors import ConfigError, Problem
+from trivet.core.errors import ConfigError, MissingDataError, Problem
 
 if TYPE_CHECKING:
     from trivet.study import Results, Study
@@ -42,7 +42,10 @@ def run(
     path = study_file(study)
     if data_root is not None:
         _use_data(data_root)
-    made = Study.from_yaml(path, set_ or (), out)
+    try:
+        made = Study.from_yaml(path, set_ or (), out)
+    except MissingDataError as error:
+        raise _placed(error, path) from None
     if print_commands:
         for line in made.commands():
             print(line)
@@ -67,6 +70,14 @@ def study_file(name: str) -> Path:
     if path.is_dir():
         return path / "study.yaml"
     return path
+
+
+def _placed(error: MissingDataError, path: Path) -> MissingDataError:
+    """The same error with the file and the key it comes from, and the data sets that are here."""
+    from trivet.tasks.data import describe
+
+    here = ", ".join(info.name for info in describe() if info.found)
+    return MissingDataError(f"{path}: task.data: {error}\n  data sets on this machine: {here}")
 
 
 def _use_data(folder: Path) -> None:

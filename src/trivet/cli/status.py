@@ -73,6 +73,7 @@ def print_status(results: Results) -> None:
         print()
         shown = [[r.run_id, r.arm, str(r.seed), r.state, r.reason or "the loss became NaN or infinite"] for r in lost]
         show(table(["run", "arm", "seed", "state", "reason"], shown, left=(0, 1, 3, 4)))
+        talk(f"\nthe log of each run: {results.folder}/RUN/log.txt")
     done = sum(record.is_done for record in results.records)
     talk(f"\n{results.spec.name}: {done} of {len(results.records)} runs are done; folder {results.folder}")
     if done < len(results.records):
