@@ -94,7 +94,9 @@ def _run(study: Study, slots: int) -> Results:
     from trivet.cli.live import progress
     from trivet.study import StudyInterrupted, StudyStopped
 
-    shown = progress(study.plan(), study.status().records)
+    status = study.status()
+    in_file_order = sorted(study.plan(), key=lambda run: status.arms.index(run.arm))
+    shown = progress(in_file_order, status.records)
     try:
         return study.run(slots=slots, progress=shown)
     except StudyInterrupted as stop:
