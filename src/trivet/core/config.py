@@ -118,7 +118,8 @@ def _problem(cls: type, detail: Any, mapping: Mapping[str, Any], file: str, key:
         close = nearest(str(detail.get("input")), names)
         return Problem(file, where, found, ", ".join(names), f"did you mean {close!r}?" if close else "")
     if kind == "value_error":
-        return Problem(file, where, "", str(context["error"]))
+        sentence = str(context["error"])
+        return Problem(file, where, _input_of(mapping, path), sentence, sentence=sentence)
     return Problem(file, where, found, _allowed(kind, str(detail["msg"])))
 
 
@@ -138,6 +139,15 @@ def _allowed(kind: str, message: str) -> str:
         "bool_parsing": "true or false",
     }
     return known.get(kind, message)
+
+
+def _input_of(mapping: Mapping[str, Any], path: list[str]) -> str:
+    value: Any = mapping
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            return "these values"
+        value = value[part]
+    return describe(dict(value)) if isinstance(value, Mapping) else describe(value)
 
 
 def _field_names(cls: Any, path: list[str]) -> list[str]:

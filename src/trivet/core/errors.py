@@ -34,16 +34,18 @@ class Problem:
     key: str
     """Dotted key inside the file."""
     found: str
-    """What was given; empty when `allowed` is a whole sentence that says it."""
+    """What was given."""
     allowed: str
-    """What may be given, or that sentence."""
+    """What may be given."""
     fix: str = ""
     """How to mend it, when that is more than `allowed` says."""
+    sentence: str = ""
+    """All of that in one sentence, when the part that refused the value wrote it; printed in place of the three."""
 
     def __str__(self) -> str:
         place = ": ".join(part for part in (self.file, self.key) if part)
-        if not self.found:
-            return f"{place}: {self.allowed}" if place else self.allowed
+        if self.sentence:
+            return f"{place}: {self.sentence}" if place else self.sentence
         text = f"found {self.found}; allowed: {self.allowed}"
         if self.fix:
             text += f"; {self.fix}"

@@ -18,6 +18,11 @@ def idx_bytes(array: np.ndarray) -> bytes:
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 
+@pytest.fixture(autouse=True)
+def _tiny_data(_own_folders: None) -> None:
+    """Takes the place of the fixture of this name one folder up: no data root here but a test's own."""
+
+
 @pytest.fixture(scope="session")
 def encode_idx() -> Callable[[np.ndarray], bytes]:
     return idx_bytes
