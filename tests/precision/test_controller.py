@@ -114,7 +114,7 @@ def test_bits_follow_the_schedule_and_hold_at_the_end(caplog: pytest.LogCaptureF
 
 def test_levels_are_changed_in_place() -> None:
     run = Run()
-    levels = quantized_sites(run.model)[0].state.weight.levels(torch.device("cpu"))
+    levels = quantized_sites(run.model)[0].dials.weight.levels(torch.device("cpu"))
     for _ in range(STEPS - 1):
         run.ctl.step()
         assert levels.item() == 2**run.ctl.bits - 1
@@ -136,7 +136,7 @@ def test_evaluation_is_neither_counted_nor_at_the_bits_of_the_schedule() -> None
     run.go(0, 8)
     assert run.ctl.bits < 8
     x = torch.randn(4, 3, 8, 8)
-    cost, ranges = run.ctl.cost, [site.ranges.bounds.clone() for site in quantized_sites(run.model)]
+    cost, ranges = run.ctl.cost, [site.ranges[0].bounds.clone() for site in quantized_sites(run.model)]
     run.model.eval()
     at_q_max = run.model(x)
     with run.ctl.at(8):
@@ -154,7 +154,7 @@ def test_evaluation_is_neither_counted_nor_at_the_bits_of_the_schedule() -> None
     with torch.no_grad():
         run.model(x)
     assert run.ctl.cost == cost
-    assert all(torch.equal(a, s.ranges.bounds) for a, s in zip(ranges, quantized_sites(run.model), strict=True))
+    assert all(torch.equal(a, s.ranges[0].bounds) for a, s in zip(ranges, quantized_sites(run.model), strict=True))
 
 
 def test_at_restores_after_an_error() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from trivet.precision.counters import Counter
 from trivet.precision.noise import noise_like
 from trivet.precision.quantizer import (
     AffineQuantizer,
@@ -27,8 +28,8 @@ def levels(bits: int) -> torch.Tensor:
     return torch.tensor(2.0**bits - 1)
 
 
-def counter() -> torch.Tensor:
-    return torch.zeros((), dtype=torch.int64)
+def counter() -> Counter:
+    return Counter(CPU)
 
 
 def published_oracle(values: np.ndarray, low: float, high: float, bits: int, noise: np.ndarray) -> np.ndarray:
@@ -72,7 +73,7 @@ def test_published_activation_and_weight_equal_the_oracle(bits: int) -> None:
     expected = published_oracle(x.numpy(), low, high, bits, np.zeros(x.shape))
     close_but_for_ties(got, expected, (high - low) / (2**bits - 1))
     weight = torch.randn(8, 4, 3, 3)
-    rows = quantizer.rows(weight, levels(bits))
+    rows = quantizer.rows(weight, levels(bits), tuple(range(1, weight.dim())))
     for got_row, row in zip(rows, weight, strict=True):
         low, high = float(row.min()), float(row.max())
         expected = published_oracle(row.numpy(), low, high, bits, np.zeros(row.shape))
@@ -129,10 +130,12 @@ def test_default_weights_equal_torch_per_channel() -> None:
     theirs = torch.fake_quantize_per_channel_affine(
         weight, grid.scale.flatten(), (-grid.first).flatten().int(), 0, 0, 15
     )
-    got = AffineQuantizer().rows(weight, levels(4))
+    got = AffineQuantizer().rows(weight, levels(4), tuple(range(1, weight.dim())))
     close_but_for_ties(got, theirs.double().numpy(), float(grid.scale.max()))
     laid_out = weight.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(AffineQuantizer().rows(laid_out, levels(4)), got, rtol=0, atol=0)
+    torch.testing.assert_close(
+        AffineQuantizer().rows(laid_out, levels(4), tuple(range(1, laid_out.dim()))), got, rtol=0, atol=0
+    )
 
 
 floats = hnp.arrays(
@@ -188,7 +191,7 @@ def test_non_finite_elements_stay_alone(value: float) -> None:
     others[1, 2] = False
     torch.testing.assert_close(got[others], expected[others], rtol=0, atol=0)
     torch.testing.assert_close(got[1, 2], torch.tensor(value), equal_nan=True)
-    assert int(bad) == 1
+    assert bad.value == 1
     assert ranges.bounds.isfinite().all()
 
 
@@ -197,14 +200,14 @@ def test_all_nan_and_non_finite_gradients() -> None:
     bad = counter()
     got = AffineQuantizer().activation(x, levels(8), RunningRange(CPU), bad, mode="update")
     assert got.isnan().all()
-    assert int(bad) == 3
+    assert bad.value == 3
     y = torch.zeros(4, requires_grad=True)
     quantize_output_gradient(y.clone(), levels(8), 0, bad, published=False, by_position=False).backward(
         torch.tensor([1.0, float("inf"), -1.0, 0.5])
     )
     assert y.grad is not None
     assert y.grad.isinf().tolist() == [False, True, False, False]  # a gradient scaler still sees the overflow
-    assert int(bad) == 4
+    assert bad.value == 4
 
 
 def test_running_range_starts_with_the_first_batch() -> None:
@@ -221,7 +224,7 @@ def test_running_range_starts_with_the_first_batch() -> None:
 def test_gradients_are_straight_through() -> None:
     for quantizer in (AffineQuantizer(), PublishedQuantizer()):
         x = torch.randn(5, 6, requires_grad=True)
-        quantizer.rows(x, levels(2)).backward(torch.full((5, 6), 2.0))
+        quantizer.rows(x, levels(2), tuple(range(1, x.dim()))).backward(torch.full((5, 6), 2.0))
         assert x.grad is not None
         assert (x.grad == 2).all()
 

@@ -6,6 +6,10 @@
     with ctl.at(8):                                                 # or simply model.eval(): evaluation bits
         evaluate(model)
 
+Weights, activations and gradients may follow schedules of their own (`roles`), and layers may differ (`overrides`):
+
+    PrecisionController(model, schedule, roles={"gradient": other}, overrides={"layer1.*": 8, "head": {"weight": 4}})
+
 Which bits a forward pass uses: in training mode the schedule's, in evaluation mode the evaluation bits (q_max unless
 declared), and inside `at(bits)` those bits in either mode. Evaluation never runs at whatever bits the schedule is at.
 
@@ -18,20 +22,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import nn
 
-from trivet.core.errors import TrivetError
+from trivet.core.errors import TrivetError, unknown_name
 from trivet.precision.base import Schedule
 from trivet.precision.checks import check_bits, check_whole
-from trivet.precision.inject import sites
-from trivet.precision.layerreport import LayerReport, layer_report, site_bitops
+from trivet.precision.discover import is_layer
+from trivet.precision.inject import Cover, covers, is_chosen, state_of
+from trivet.precision.layerreport import LayerReport, layer_report
+from trivet.precision.plan import Bits, Override, RolePlan
+from trivet.precision.scope import ScopedForward
+from trivet.precision.sites import Site
 
 _log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """Version of the controller's state."""
 
 
@@ -60,21 +69,29 @@ class PrecisionController:
         evaluate_bits: int = 0,
         seed: int = 0,
         rank: int = -1,
+        roles: Mapping[str, Bits] | None = None,
+        overrides: Mapping[str, Override] | None = None,
     ) -> None:
         """Take over a quantized model, from another controller if need be, and set it to the bits of step 0.
 
         Args:
             model: A model that `quantize_` has been called on, possibly wrapped since.
-            schedule: Bits of the forward pass per optimizer step.
-            grad_bits: Bits of the gradients, at every step.
+            schedule: Bits of the forward pass per optimizer step, or a schedule for each role.
+            grad_bits: Bits of the gradients, at every step, unless `schedule` or `roles` says otherwise.
             execution: Only "simulated" so far: quantized values, computed in floating point.
             evaluate_bits: Bits in evaluation mode; 0 stands for the most bits of the schedule.
             seed: Seed of the stochastic rounding of gradients.
             rank: Rank of this process, so that each rounds differently; −1 asks torch.distributed.
+            roles: Role ("weight", "activation", "gradient") → a schedule or constant bits, in place of `schedule` and
+                `grad_bits`.
+            overrides: Pattern of layer names → bits of these layers: a schedule or constant bits for weight and
+                activation, or a mapping from roles. The last pattern that matches counts. These layers are evaluated
+                at the most bits of their own.
 
         Raises:
             TrivetError: The model is not quantized.
-            ValueError: Bits outside [1, 32], or an execution that does not exist yet.
+            ValueError: Bits outside [1, 32], an execution that does not exist yet, an unknown role, or a pattern that
+                matches no quantized layer.
         """
         check_bits("grad_bits", grad_bits)
         check_bits("evaluate_bits", evaluate_bits, low=0)
@@ -93,41 +110,66 @@ class PrecisionController:
         """Optimizer steps done."""
         self._seed = seed
         self._rank = _own_rank() if rank < 0 else rank
-        self._layers = {site.name: (site, module) for site, module in sites(model)}
-        quantized = [site for site, _ in self._layers.values() if site.quantizer is not None]
-        if not quantized:
+        self._covers: dict[str, Cover] = covers(model)
+        self._chosen = [name for name, cover in self._covers.items() if is_chosen(cover)]
+        if not self._chosen:
             raise TrivetError("the model is not quantized; call quantize_(model) before making a PrecisionController")
-        self._state = quantized[0].state
+        plan = RolePlan.of(schedule, grad_bits).changed(roles or {}, "roles")
+        self._plans = {"*": plan}
+        for pattern, change in (overrides or {}).items():
+            self._check_pattern(pattern)
+            self._plans[pattern] = plan.changed(change, f"overrides[{pattern!r}]")
+        self._take_over(evaluate_bits)
+
+    def _take_over(self, evaluate_bits: int) -> None:
+        """Become the one that moves the model, and set it to step 0."""
+        self._state = state_of(self._covers[self._chosen[0]])
         self._state.claims += 1
         self._claim = self._state.claims
-        for site, _ in self._layers.values():
+        self._state.set_groups(pattern for pattern in self._plans if pattern != "*")
+        for site in self._sites():
             site.forget_counts()
-        self._state.evaluation.set(evaluate_bits or schedule.q_max)
-        self._set(schedule.bits(0), grad_bits)
-        self._state.set_key(seed, 0, self._rank)
+            site.find_dials()
+        for pattern, plan in self._plans.items():
+            most = (evaluate_bits, evaluate_bits) if pattern == "*" and evaluate_bits else plan.most()
+            self._state.groups[pattern].set_evaluation(most)
+        self._set(0)
+        self._state.set_key(self._seed, 0, self._rank)
+
+    def _sites(self) -> list[Site]:
+        return [site for cover in self._covers.values() for site in cover.sites.values()]
+
+    def _check_pattern(self, pattern: str) -> None:
+        names = [name for name in self._chosen for name in (name, *self._labels(name))]
+        if pattern == "*" or (":" not in pattern and not any(fnmatchcase(name, pattern) for name in names)):
+            raise ValueError(unknown_name("pattern of quantized layers in `overrides`", pattern, self._chosen[:40]))
+
+    def _labels(self, name: str) -> list[str]:
+        return [site.name for site in self._covers[name].sites.values()]
 
     @property
     def bits(self) -> int:
-        """Bits of the forward pass that the schedule has in force."""
-        return self._state.weight.bits
+        """Bits of the forward pass (of its weights, where roles differ) that the schedule has in force."""
+        return self._state.base.weight.bits
 
     @property
     def grad_bits(self) -> int:
-        """Bits of the gradients."""
-        return self._state.gradient.bits
+        """Bits of the gradients in force."""
+        return self._state.base.gradient.bits
 
     @property
     def evaluate_bits(self) -> int:
         """Bits of a forward pass in evaluation mode."""
-        return self._state.evaluation.bits
+        return self._state.base.weight_evaluation.bits
 
     @property
     def cost(self) -> float:
         """BitOPs of the training so far, counted from the layers that ran.
 
-        sum of MACs × (b_f² + 2 b_f b_g) over forward passes that trained; layers in full precision count at 32 bits.
+        sum of MACs × (b_f² + 2 b_f b_g) over forward passes that trained, or b_w b_a + b_w b_g + b_a b_g where roles
+        differ; layers in full precision count at 32 bits.
         """
-        return float(sum(site_bitops(site) for site, _ in self._layers.values()))
+        return float(sum(site.bitops for site in self._sites()))
 
     def step(self) -> None:
         """Go to the next optimizer step; to be called once after `optimizer.step()`.
@@ -146,9 +188,9 @@ class PrecisionController:
                 total,
                 self.bits,
             )
-        self._set(self.schedule.bits(min(self.last_step, total - 1)), self.grad_bits)
+        self._set(self.last_step)
         self._state.set_key(self._seed, self.last_step, self._rank)
-        for site, _ in self._layers.values():
+        for site in self._sites():
             site.begin_step()
 
     @contextmanager
@@ -166,14 +208,18 @@ class PrecisionController:
         """
         check_bits("bits", bits, low=0)
         self._check_claim()
-        evaluation, recording = self._state.evaluation.bits, self._state.recording
+        recording = self._state.recording
+        groups = self._state.groups.values()
+        evaluation = [dials.evaluation_bits() for dials in groups]
         try:
             self._state.recording = False
             if bits:
-                self._state.evaluation.set(bits)
+                for dials in groups:
+                    dials.set_evaluation((bits, bits))
             yield
         finally:
-            self._state.evaluation.set(evaluation)
+            for dials, before in zip(groups, evaluation, strict=True):
+                dials.set_evaluation(before)
             self._state.recording = recording
 
     def report(self) -> list[LayerReport]:
@@ -182,24 +228,34 @@ class PrecisionController:
         Raises:
             TrivetError: A layer that was to be quantized has never run in training.
         """
-        never = [site.name for site, _ in self._layers.values() if site.quantizer is not None and int(site.calls) == 0]
+        never = [name for name in self._chosen if self._never_ran(self._covers[name])]
         if never:
             raise TrivetError(
                 f"never quantized, though chosen: {', '.join(never)}; these layers have not run in training mode with "
                 "gradients. Leave them out with filter_fn, or train before asking"
             )
-        return [layer_report(site, module) for site, module in self._layers.values()]
+        return [layer_report(site, cover.module) for cover in self._covers.values() for site in self._shown(cover)]
+
+    def _never_ran(self, cover: Cover) -> bool:
+        return is_layer(cover.module) and not any(site.calls.value for site in cover.sites.values())
+
+    def _shown(self, cover: Cover) -> list[Site]:
+        """Sites to report: of a module that is watched, those that were used."""
+        return [site for site in cover.sites.values() if not isinstance(cover, ScopedForward) or site.calls.value]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly: step, running ranges, counts. Plain values and tensors only."""
         return {
             "format": FORMAT,
             "schedule": self.schedule.to_dict(),
+            "plans": {pattern: plan.to_dict() for pattern, plan in self._plans.items()},
             "step": self.last_step,
             "seed": self._seed,
-            "grad_bits": self.grad_bits,
-            "evaluate_bits": self.evaluate_bits,
-            "layers": {name: site.state_dict() for name, (site, _) in self._layers.items()},
+            "evaluate_bits": {pattern: list(dials.evaluation_bits()) for pattern, dials in self._state.groups.items()},
+            "layers": {
+                name: {label: site.state_dict() for label, site in cover.sites.items()}
+                for name, cover in self._covers.items()
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -214,17 +270,24 @@ class PrecisionController:
             raise ValueError(f"`format={state.get('format')!r}` must be {FORMAT}; written by another trivet version?")
         if state["schedule"] != self.schedule.to_dict():
             raise ValueError("the state belongs to another precision schedule; make the controller with that one")
-        if set(state["layers"]) != set(self._layers):
-            odd = sorted(set(state["layers"]) ^ set(self._layers))
+        if state["plans"] != {pattern: plan.to_dict() for pattern, plan in self._plans.items()}:
+            raise ValueError("the state belongs to other `grad_bits`, `roles` or `overrides`; give the same ones")
+        if set(state["layers"]) != set(self._covers):
+            odd = sorted(set(state["layers"]) ^ set(self._covers))
             raise ValueError(f"the state belongs to other layers; in one of the two only: {', '.join(odd)}")
         self.last_step = int(state["step"])
         self._seed = int(state["seed"])
-        self._state.evaluation.set(int(state["evaluate_bits"]))
-        step = min(self.last_step, self.schedule.total_steps - 1)
-        self._set(self.schedule.bits(step), int(state["grad_bits"]))
+        for pattern, (weight, activation) in state["evaluate_bits"].items():
+            self._state.groups[pattern].set_evaluation((int(weight), int(activation)))
+        for site in self._sites():
+            site.forget_counts()
+        self._set(self.last_step)
         self._state.set_key(self._seed, self.last_step, self._rank)
-        for name, (site, _) in self._layers.items():
-            site.load_state_dict(state["layers"][name])
+        for name, cover in self._covers.items():
+            for label, saved in state["layers"][name].items():
+                site = cover.sites.get(label) or (cover.add_site(label) if isinstance(cover, ScopedForward) else None)
+                if site is not None:
+                    site.load_state_dict(saved)
 
     def _check_claim(self) -> None:
         if self._state.claims != self._claim:
@@ -233,14 +296,16 @@ class PrecisionController:
                 "use the new controller, or make one after quantize_(model)"
             )
 
-    def _set(self, bits: int, grad_bits: int) -> None:
-        if (bits, grad_bits) == (self._state.weight.bits, self._state.gradient.bits):
+    def _set(self, step: int) -> None:
+        """Set every group to its bits of a step."""
+        wanted = {pattern: plan.bits(step) for pattern, plan in self._plans.items()}
+        groups = self._state.groups
+        if all(groups[pattern].training_bits() == bits for pattern, bits in wanted.items()):
             return
-        for site, _ in self._layers.values():
+        for site in self._sites():
             site.settle()
-        self._state.weight.set(bits)
-        self._state.activation.set(bits)
-        self._state.gradient.set(grad_bits)
+        for pattern, bits in wanted.items():
+            groups[pattern].set_training(bits)
 
 
 def _own_rank() -> int:

@@ -4,8 +4,8 @@ A copy of the model without storage ("meta" tensors) runs one forward pass: no a
 statistics, training flags and random generators of the model itself are never reached. A model that needs real
 numbers to run (it branches on values) is copied and run for real instead.
 
-The cost in BitOPs follows in closed form (`bitops.py`). Not covered: layers other than linear and convolutional ones;
-products that are not layers, such as attention scores.
+The cost in BitOPs follows in closed form (`bitops.py`). The same covers count here and during training, so both agree.
+Not covered: what `discover.py` and `products.py` do not cover.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ import torch
 from torch import nn
 
 from trivet.precision.bitops import LayerCost
-from trivet.precision.inject import chosen_layers, countable_layers, dequantize_, quantized_sites, sites
-from trivet.precision.layers import count_macs
+from trivet.precision.inject import chosen_layers, cover_, covers, dequantize_, is_chosen
+from trivet.precision.quantizer import AffineQuantizer
+from trivet.precision.sites import Site
 
 _log = logging.getLogger(__name__)
 
 
 def layer_macs(model: nn.Module, example_input: Any) -> list[LayerCost]:
-    """Multiply-accumulates per example of every linear and convolutional layer that runs.
+    """Multiply-accumulates per example of every product that runs, layers and functional calls alike.
 
     Args:
         model: Any module. When it is quantized, its quantized layers are marked; otherwise those that `quantize_`
             would choose.
         example_input: A batch as the model takes it: a tensor, a tuple of arguments, or a mapping of keyword
-            arguments. The first dimension of the first tensor is the number of examples.
+            arguments. The first dimension of the first tensor is the number of examples; where the first argument is
+            a list of tensors, as detection models take it, their number is.
 
     Returns:
-        One entry a layer, in the order of the model's modules. A layer that runs several times counts each time, one
+        One entry a product, in the order of the model's modules; a layer of several products, such as attention, has
+        several. A layer that runs several times counts each time, one
         that does not run is left out.
 
     Raises:
@@ -47,39 +50,30 @@ def layer_macs(model: nn.Module, example_input: Any) -> list[LayerCost]:
         [('0', 2304, True), ('2', 2560, False)]
     """
     args, kwargs = _arguments(example_input)
-    first = next((x for x in [*args, *kwargs.values()] if isinstance(x, torch.Tensor)), None)
-    if first is None or first.dim() == 0 or first.shape[0] == 0:
+    examples = next((n for n in map(_examples, [*args, *kwargs.values()]) if n), 0)
+    if not examples:
         raise ValueError("`example_input` must hold a tensor whose first dimension counts the examples, at least one")
-    own = {site.name for site in quantized_sites(model)}
+    own = {name for name, cover in covers(model).items() if is_chosen(cover)}
     chosen = own or chosen_layers(model)
     try:
-        macs = _run(_without_storage(model), _moved(args), _moved(kwargs))
+        memo: dict[int, torch.Tensor] = {}
+        found = _run(_without_storage(model), _moved(args, memo), _moved(kwargs, memo))
     except Exception as error:
         _log.info("counting on a real copy of the model, as it cannot run without storage: %s", error)
-        macs = _run(copy.deepcopy(model), args, kwargs)
-    kinds = {name: type(module).__name__ for name, module in countable_layers(model).items()}
+        found = _run(copy.deepcopy(model), args, kwargs)
     return [
-        LayerCost(name=name, kind=kinds[name], macs=macs[name] // first.shape[0], quantised=name in chosen)
-        for name in kinds
-        if macs.get(name)
+        LayerCost(name=site.name, kind=site.kind, macs=site.macs.value // examples, quantised=name in chosen)
+        for site, name in found
+        if site.macs.value
     ]
 
 
-def _run(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, int]:
-    """Multiply-accumulates by layer of one forward pass of a model that may be spoiled."""
-    if next(sites(model), None) is not None:
+def _run(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[Site, str]]:
+    """Sites and their layers after one counted forward pass of a model that may be spoiled."""
+    if covers(model):
         dequantize_(model)
-    macs: dict[str, int] = {}
-
-    def hook(name: str) -> Any:
-        def count(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: torch.Tensor) -> None:
-            x = inputs[0] if inputs else next(iter(named.values()))
-            macs[name] = macs.get(name, 0) + count_macs(module, x, output)
-
-        return count
-
-    for name, module in countable_layers(model).items():
-        module.register_forward_hook(hook(name), with_kwargs=True)
+    state = cover_(model, set(), AffineQuantizer())
+    state.counting = True
     for module in model.modules():
         # One value per channel is enough here, where nothing is normalized; batch statistics would refuse it.
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -87,7 +81,7 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     devices = sorted({tensor.device.index for tensor in model.parameters() if tensor.device.type == "cuda"})
     with torch.no_grad(), torch.random.fork_rng(devices):
         model(*args, **kwargs)
-    return macs
+    return [(site, name) for name, cover in covers(model).items() for site in cover.sites.values()]
 
 
 def _without_storage(model: nn.Module) -> nn.Module:
@@ -101,18 +95,27 @@ def _without_storage(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, memo)
 
 
+def _examples(value: Any) -> int:
+    """How many examples an argument holds: rows of a tensor, tensors of a list."""
+    if isinstance(value, torch.Tensor):
+        return value.shape[0] if value.dim() else 0
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
+        return len(value)
+    return 0
+
+
 def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example, Mapping):
         return (), {str(key): value for key, value in example.items()}
     return (tuple(example), {}) if isinstance(example, (tuple, list)) else ((example,), {})
 
 
-def _moved(value: Any) -> Any:
-    """Tensors inside arguments, as meta tensors."""
+def _moved(value: Any, memo: dict[int, torch.Tensor]) -> Any:
+    """Tensors inside arguments, as meta tensors; the same one where it is given twice, as in self-attention."""
     if isinstance(value, torch.Tensor):
-        return value.to("meta")
+        return memo.setdefault(id(value), value.to("meta"))
     if isinstance(value, dict):
-        return {key: _moved(item) for key, item in value.items()}
+        return {key: _moved(item, memo) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return type(value)(_moved(item) for item in value)
+        return type(value)(_moved(item, memo) for item in value)
     return value

@@ -17,11 +17,13 @@ Not covered: integer execution, learned ranges, power-of-two scales.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 from torch.autograd.function import once_differentiable
 
+from trivet.precision.counters import Counter
 from trivet.precision.noise import noise_like
 from trivet.precision.rounding import (
     Grid,
@@ -32,6 +34,9 @@ from trivet.precision.rounding import (
     round_to_grid,
     widen,
 )
+
+Probe = Callable[[torch.Tensor, torch.Tensor], None]
+"""Looks at a tensor and at what it was rounded to."""
 
 MOMENTUM = 0.9
 """Share of the old value in the running range of activations."""
@@ -78,8 +83,8 @@ class Quantizer(Protocol):
     published: bool
     """Whether gradients are rounded as published."""
 
-    def rows(self, x: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
-        """Round with one range per index of the first dimension, straight-through."""
+    def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+        """Round with one range per index of the dimensions that are not among `dims`, straight-through."""
         ...
 
     def whole(self, x: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
@@ -87,7 +92,7 @@ class Quantizer(Protocol):
         ...
 
     def activation(
-        self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: torch.Tensor, *, mode: str
+        self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: Counter, *, mode: str
     ) -> torch.Tensor:
         """Round with one range, straight-through; `mode` is update, current or running."""
         ...
@@ -100,9 +105,9 @@ class AffineQuantizer:
     quantizes_bias = False
     published = False
 
-    def rows(self, x: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
-        """Round with one range per index of the first dimension, straight-through."""
-        return self._rounded(x, levels, tuple(range(1, x.dim())))
+    def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+        """Round with one range per index of the dimensions that are not among `dims`, straight-through."""
+        return self._rounded(x, levels, dims)
 
     def whole(self, x: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
         """Round with one range, straight-through."""
@@ -115,13 +120,13 @@ class AffineQuantizer:
         return _RoundToGrid.apply(x, *grid, bad is not None)
 
     def activation(
-        self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: torch.Tensor, *, mode: str
+        self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: Counter, *, mode: str
     ) -> torch.Tensor:
         """Round with one range, straight-through; `mode` is update, current or running."""
         with torch.no_grad():
             low, high, bad = finite_range(widen(x))
             if bad is not None:
-                counter.add_(bad)
+                counter.add(bad)
             if mode == "update":
                 ranges.update(low, high)
             elif mode == "running":
@@ -137,9 +142,9 @@ class PublishedQuantizer:
     quantizes_bias = True
     published = True
 
-    def rows(self, x: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
-        """Round with one range per index of the first dimension, straight-through."""
-        return self._rounded(x, levels, tuple(range(1, x.dim())))
+    def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+        """Round with one range per index of the dimensions that are not among `dims`, straight-through."""
+        return self._rounded(x, levels, dims)
 
     def whole(self, x: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
         """Round with one range, straight-through."""
@@ -151,7 +156,7 @@ class PublishedQuantizer:
         return _PublishedRound.apply(x, low, high - low, levels)
 
     def activation(
-        self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: torch.Tensor, *, mode: str
+        self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: Counter, *, mode: str
     ) -> torch.Tensor:
         """Round with one range, straight-through; `mode` is update, current or running."""
         with torch.no_grad():
@@ -167,10 +172,11 @@ def quantize_output_gradient(
     y: torch.Tensor,
     levels: torch.Tensor,
     offset: int | torch.Tensor,
-    counter: torch.Tensor,
+    counter: Counter,
     *,
     published: bool,
     by_position: bool,
+    probe: Probe | None = None,
 ) -> torch.Tensor:
     """Mark a layer's output so that its gradient is rounded, stochastically, before it reaches the layer.
 
@@ -178,14 +184,15 @@ def quantize_output_gradient(
         y: Output of the layer, owned by the caller: it is returned itself, not a copy.
         levels: 0-d, 2^b − 1.
         offset: Where the noise begins, from `noise.stream_offset`.
-        counter: 0-d int64, raised by the number of gradient elements that were not finite.
+        counter: Raised by the number of gradient elements that were not finite.
         published: Round as the reference code.
         by_position: Published ranges per position: over the first and the last dimension only.
+        probe: Called with the gradient and the rounded one.
 
     Returns:
         The output, with the same values.
     """
-    return _RoundGradient.apply(y, levels, offset, counter, published, by_position)
+    return _RoundGradient.apply(y, levels, offset, counter.tensor, published, by_position, probe)
 
 
 class _RoundToGrid(torch.autograd.Function):
@@ -228,11 +235,12 @@ class _RoundGradient(torch.autograd.Function):
         counter: torch.Tensor,
         published: bool,
         by_position: bool,
+        probe: Probe | None,
     ) -> torch.Tensor:
         # Not save_for_backward: the bits and the counter change in place between forward and backward of
         # accumulated batches, which is meant.
         ctx.levels, ctx.offset, ctx.counter = levels, offset, counter
-        ctx.published, ctx.by_position = published, by_position
+        ctx.published, ctx.by_position, ctx.probe = published, by_position, probe
         if torch.compiler.is_compiling():
             return y.clone()  # fused away by the compiler
         # Returned as changed in place, the output is no view: ReLU(inplace=True) may follow.
@@ -243,10 +251,10 @@ class _RoundGradient(torch.autograd.Function):
     @once_differentiable
     def backward(  # pyrefly: ignore[bad-override]
         ctx: Any, *grads: torch.Tensor
-    ) -> tuple[torch.Tensor, None, None, None, None, None]:
+    ) -> tuple[torch.Tensor, None, None, None, None, None, None]:
         grad = grads[0]
         if grad.numel() == 0:
-            return grad, None, None, None, None, None
+            return grad, None, None, None, None, None, None
         wide = widen(grad)
         noise = noise_like(wide, ctx.offset)
         if ctx.published:
@@ -257,4 +265,6 @@ class _RoundGradient(torch.autograd.Function):
             if bad is not None:
                 ctx.counter.add_(bad)
             rounded = round_to_grid(wide, make_grid(low, high, ctx.levels), noise, keep_non_finite=bad is not None)
-        return rounded.to(grad.dtype), None, None, None, None, None
+        if ctx.probe is not None:
+            ctx.probe(wide, rounded)
+        return rounded.to(grad.dtype), None, None, None, None, None, None

@@ -4,17 +4,24 @@ Bits are kept twice: as a number for people and reports, and as a 0-d tensor 2^b
 tensors are filled in place, so a change costs nothing and `torch.compile` sees one graph for all bits. Only crossing
 to and from 32 bits, where nothing is rounded at all, is a different program.
 
-Not covered: bits of single layers.
+Layers whose bits differ from the rest have dials of their own, found by the pattern that names them.
+
+Not covered: bits that differ inside one layer beyond its three roles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import torch
 
 from trivet.precision.checks import MAX_BITS, check_bits
 from trivet.precision.noise import stream_key
+
+if TYPE_CHECKING:
+    from trivet.precision.scope import ScopedForward
 
 DEFAULT_BITS = 8
 """Bits of a quantized model that no controller has taken over."""
@@ -46,7 +53,7 @@ class Scalar:
 
 
 class Dial:
-    """Bits of one role (weight, activation, gradient, evaluation).
+    """Bits of one role.
 
     Example:
         >>> dial = Dial(8)
@@ -74,29 +81,85 @@ class Dial:
         return self._levels.on(device)
 
 
+class Dials:
+    """The dials of a group of layers: three for training, two for evaluation, where there is no gradient."""
+
+    def __init__(self) -> None:
+        self.weight = Dial(DEFAULT_BITS)
+        self.activation = Dial(DEFAULT_BITS)
+        self.gradient = Dial(DEFAULT_BITS)
+        self.weight_evaluation = Dial(DEFAULT_BITS)
+        self.activation_evaluation = Dial(DEFAULT_BITS)
+
+    def all(self) -> tuple[Dial, ...]:
+        """Every dial."""
+        return (self.weight, self.activation, self.gradient, self.weight_evaluation, self.activation_evaluation)
+
+    def training_bits(self) -> tuple[int, int, int]:
+        """Bits of weight, activation and gradient."""
+        return self.weight.bits, self.activation.bits, self.gradient.bits
+
+    def set_training(self, bits: tuple[int, int, int]) -> None:
+        """Change the bits of weight, activation and gradient."""
+        for dial, value in zip((self.weight, self.activation, self.gradient), bits, strict=True):
+            if dial.bits != value:
+                dial.set(value)
+
+    def evaluation_bits(self) -> tuple[int, int]:
+        """Bits of weight and activation in evaluation."""
+        return self.weight_evaluation.bits, self.activation_evaluation.bits
+
+    def set_evaluation(self, bits: tuple[int, int]) -> None:
+        """Change the bits of evaluation."""
+        self.weight_evaluation.set(bits[0])
+        self.activation_evaluation.set(bits[1])
+
+
 class ModelState:
     """Shared by the quantized layers of one model; copied and pickled with it."""
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
-        self.weight = Dial(DEFAULT_BITS)
-        self.activation = Dial(DEFAULT_BITS)
-        self.gradient = Dial(DEFAULT_BITS)
-        self.evaluation = Dial(DEFAULT_BITS)
+        self.groups: dict[str, Dials] = {"*": Dials()}
+        """Dials by the pattern of the layers they belong to; `*` is every layer without others."""
         self.claims = 0
         """Raised when a controller takes the model over or the model is dequantized, so that older ones notice."""
         self.recording = True
         """False inside `at(bits)`: evaluation bits everywhere, nothing counted, no range updated."""
+        self.counting = False
+        """True while `layer_macs` runs a copy: every pass is counted."""
+        self.scope: ScopedForward | None = None
+        """Whose functional calls are quantized at this moment."""
+        self.intercepting = False
+        """Whether functional calls are being watched."""
         self.key_value = stream_key(0, 0, 0)
         """Key of the noise of this step as a number, read by eager code only."""
         self._key = Scalar(self.key_value, torch.int64)
-        for device in devices:
-            self.prepare(device)
+        self.devices = tuple(devices)
+        """Devices of the layers."""
+        self.prepare()
 
-    def prepare(self, device: torch.device) -> None:
-        """Make the tensors of a device now rather than at first use."""
-        for dial in (self.weight, self.activation, self.gradient, self.evaluation):
-            dial.levels(device)
-        self._key.on(device)
+    @property
+    def base(self) -> Dials:
+        """Dials of every layer that has none of its own."""
+        return self.groups["*"]
+
+    def dials_for(self, *names: str) -> Dials:
+        """The dials of a layer: of the last pattern that matches one of its names."""
+        matching = [dials for pattern, dials in self.groups.items() if any(fnmatchcase(n, pattern) for n in names)]
+        return matching[-1]
+
+    def set_groups(self, patterns: Iterable[str]) -> None:
+        """Give each pattern dials of its own, next to `*`; sites then have to look theirs up again."""
+        self.groups = {"*": self.base} | {pattern: Dials() for pattern in patterns}
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make the tensors of every device now rather than at first use."""
+        for device in self.devices:
+            for dials in self.groups.values():
+                for dial in dials.all():
+                    dial.levels(device)
+            self._key.on(device)
 
     def set_key(self, seed: int, step: int, rank: int) -> None:
         """Choose the noise of a step."""
