@@ -59,8 +59,8 @@ def main() -> int:
     kills = 0
     while kills < options.kills:
         parent = start(options.study, base / "killed", options.set)
-        # Moments spread over start-up and training; short enough that ten of them fall inside the study.
-        moment = chance.uniform(0.5, 2.2 * length / options.kills)
+        # Moments spread over start-up and training; short enough that most of them fall inside the study.
+        moment = chance.uniform(0.08 * length, 0.28 * length)
         ended = time.monotonic() + moment
         while time.monotonic() < ended and parent.poll() is None:
             time.sleep(0.05)

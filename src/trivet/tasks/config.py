@@ -74,6 +74,8 @@ class TaskConfig:
     command: str = ""
     """Command line of a user's own script, run without a shell; `{seed}`, `{run_dir}` and any key of the
     configuration, such as `{precision.q_min}`, are filled in. A first word `python` is the Python that runs trivet."""
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """Values of the user's own for the command, filled in where it says `{options.NAME}`; what a factor varies."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """Metric → regular expression whose first group is its value in the command's output; the last match counts."""
 
@@ -83,8 +85,8 @@ class TaskConfig:
         if name == "command":
             self._check_command()
             return
-        if self.command or self.metrics:
-            raise ValueError(f"`command` and `metrics` belong to a command; remove them or `name: {name}`")
+        if self.command or self.metrics or self.options:
+            raise ValueError(f"`command`, `options` and `metrics` belong to a command; remove them or `name: {name}`")
         if not self.model:
             raise ValueError("`model` is missing; give one, such as `model: resnet20`, or a `command`")
         object.__setattr__(self, "data", self.data or "fashion-mnist")
@@ -206,7 +208,7 @@ class RunConfig:
             if name and name not in known:
                 close = nearest(name, known)
                 hint = f"did you mean {{{close}}}? " if close else ""
-                allowed = "{seed}, {run_dir} and keys of the configuration, such as {precision.q_min}"
+                allowed = "{seed}, {run_dir}, {options.NAME} and keys of the configuration, such as {precision.q_min}"
                 fix = f"{hint}for a brace itself write {{{{ or }}}}"
                 problems.append(Problem(file, "task.command", f"{{{name}}}", allowed, fix))
         problems += [Problem(file, "task.command", found, "one that is there") for found in _not_there(words)]
@@ -230,8 +232,10 @@ def placeholders(run: RunConfig, *, run_dir: str) -> dict[str, str]:
     """What each placeholder of a command stands for; a value that is not set is the word `none`.
 
     Example:
-        >>> placeholders(RunConfig(task=TaskConfig(command="x"), seed=4), run_dir="/r")["seed"]
-        '4'
+        >>> run = RunConfig(task=TaskConfig(command="x", options={"lr": 0.1}), seed=4)
+        >>> filled = placeholders(run, run_dir="/r")
+        >>> filled["seed"], filled["options.lr"]
+        ('4', '0.1')
     """
     values = {"run_dir": run_dir}
 
@@ -245,5 +249,6 @@ def placeholders(run: RunConfig, *, run_dir: str) -> dict[str, str]:
                 values[name] = str(value).lower() if plain_words else str(value)
 
     plain = to_plain(run)
+    walk("options.", plain["task"]["options"])
     walk("", {key: value for key, value in plain.items() if key != "task" and value is not None})
     return values
