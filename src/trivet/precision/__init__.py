@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from trivet.precision.evidence import StudyArm
     from trivet.precision.inject import dequantize_, quantize_
     from trivet.precision.layerreport import LayerReport
+    from trivet.precision.rangeresult import RangeTestResult
+    from trivet.precision.rangetest import RangeTestConfig, range_test
     from trivet.precision.roles import RoleSchedules
     from trivet.precision.schedules import PrecisionSchedule
 
@@ -36,6 +38,8 @@ __all__ = [
     "PrecisionConfig",
     "PrecisionController",
     "PrecisionSchedule",
+    "RangeTestConfig",
+    "RangeTestResult",
     "RoleSchedules",
     "Schedule",
     "StudyArm",
@@ -48,6 +52,7 @@ __all__ = [
     "offset",
     "overlay",
     "quantize_",
+    "range_test",
     "scale",
     "schedule_from_dict",
     "snap",
@@ -64,6 +69,8 @@ __getattr__, __dir__ = attach(
         "PrecisionConfig": ".config",
         "PrecisionController": ".controller",
         "PrecisionSchedule": ".schedules",
+        "RangeTestConfig": ".rangetest",
+        "RangeTestResult": ".rangeresult",
         "RoleSchedules": ".roles",
         "Schedule": ".base",
         "StudyArm": ".evidence",
@@ -76,6 +83,7 @@ __getattr__, __dir__ = attach(
         "offset": ".combine",
         "overlay": ".combine",
         "quantize_": ".inject",
+        "range_test": ".rangetest",
         "scale": ".combine",
         "schedule_from_dict": ".combine",
         "snap": ".combine",
