@@ -40,7 +40,9 @@ def test_the_surface_is_the_one_on_record() -> None:
 
 
 def test_the_verbs_of_the_design_are_there() -> None:
-    assert list(surface()) == ["run", "status", "compare", "report", "schedule", "cost", "data", "cp", "doctor"]
+    assert list(surface()) == [
+        "run", "status", "compare", "report", "schedule", "cost", "range-test", "advise", "data", "cp", "doctor",
+    ]  # fmt: skip
 
 
 def test_every_reading_verb_has_json() -> None:

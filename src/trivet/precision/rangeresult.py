@@ -111,8 +111,10 @@ class RangeTestResult:
         if target.suffix not in SUFFIXES:
             raise ValueError(f"`path={str(path)!r}` must end in {', '.join(SUFFIXES)}; such as range-test.svg")
         target.parent.mkdir(parents=True, exist_ok=True)
-        options = {".png": {"scale_factor": 2}, ".html": {"inline": True}}.get(target.suffix, {})
-        self._chart().save(str(target), **options)
+        if target.suffix == ".html":
+            self._chart().save(str(target), inline=True)
+        else:
+            self._chart().save(str(target), scale_factor=2)
 
     def _chart(self) -> alt.TopLevelMixin:
         import altair as alt
