@@ -19,6 +19,7 @@ from torch import nn
 
 from trivet.models import build_model
 from trivet.precision import PrecisionController, PrecisionSchedule, quantize_
+from trivet.precision.counters import Counter
 from trivet.precision.quantizer import quantize_output_gradient
 
 
@@ -63,7 +64,7 @@ def compare(title: str, plain: Callable[[], float], quantized: Callable[[], floa
 def gradient_quantizer(repeats: int) -> None:
     grad = torch.randn(128, 16, 32, 32)
     y = torch.zeros_like(grad, requires_grad=True)
-    counter, levels = torch.zeros((), dtype=torch.int64), torch.tensor(255.0)
+    counter, levels = Counter(grad.device), torch.tensor(255.0)
 
     def keyed() -> None:
         out = quantize_output_gradient(y.clone(), levels, 12345, counter, published=False, by_position=False)

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from trivet.precision.counters import Counter
 from trivet.precision.noise import noise_like
+from trivet.precision.plain import plain_grid, plain_range, round_plain
 from trivet.precision.quantizer import (
     AffineQuantizer,
     PublishedQuantizer,
@@ -262,3 +263,29 @@ def test_noise_is_the_only_difference_between_layouts() -> None:
         )
         assert y.grad is not None
         assert float((y.grad - grad).abs().max()) <= float(grad.max() - grad.min()) / 255 * 1.51
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_short_way_equals_the_general_one(bits: int, stochastic: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(bits)
+    for i in range(20):
+        x = (torch.randn(3, 4, 5, 6) + i % 5 - 2).to(dtype).contiguous(memory_format=torch.channels_last)
+        noise = noise_like(x, 100 * i) if stochastic else None
+        found = plain_range(x)
+        assert found is not None
+        grid = make_grid(*finite_range(x)[:2], levels(bits), stochastic=stochastic)
+        short = plain_grid(*found, 2.0**bits - 1, double=dtype == torch.float64, stochastic=stochastic)
+        assert (short.scale, short.first, short.last) == tuple(part.item() for part in grid)
+        torch.testing.assert_close(round_plain(x, short, noise), round_to_grid(x, grid, noise), rtol=1e-6, atol=0)
+        codes = round_plain(x, short._replace(clamp=False), noise) / short.scale
+        assert short.clamp or codes.round().unique().numel() <= 2**bits
+
+
+def test_stochastic_rounding_does_not_cut_the_ends() -> None:
+    x = torch.full((200_000,), 0.3)
+    x[0] = -0.81
+    grid = plain_grid(*plain_range(x) or (0.0, 0.0), 7.0, stochastic=True)
+    rounded = round_plain(x, grid, noise_like(x, 0))
+    assert float(rounded[1:].double().mean()) == pytest.approx(0.3, rel=1e-3)

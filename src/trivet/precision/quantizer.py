@@ -25,9 +25,11 @@ from torch.autograd.function import once_differentiable
 
 from trivet.precision.counters import Counter
 from trivet.precision.noise import noise_like
+from trivet.precision.plain import PlainGrid, plain_grid, plain_range, round_plain
 from trivet.precision.rounding import (
     Grid,
     finite_range,
+    in_eager_cpu,
     make_grid,
     published_round,
     raw_range,
@@ -60,6 +62,18 @@ class RunningRange:
         self._move(low.device)
         self.bounds.lerp_(torch.stack((low, high)).float(), self.blend)
         self.blend.fill_(1.0 - MOMENTUM)
+
+    def update_plain(self, low: float, high: float) -> None:
+        """The same, given numbers."""
+        self.bounds.lerp_(torch.tensor((low, high), device=self.bounds.device), self.blend)
+        self.blend.fill_(1.0 - MOMENTUM)
+
+    def read_plain(self, low: float, high: float) -> tuple[float, float]:
+        """The same as `read`, given numbers."""
+        if float(self.blend) >= 1.0:
+            return low, high
+        first, last = self.bounds.tolist()
+        return first, last
 
     def read(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The running range, or the given one when none has been seen yet."""
@@ -123,6 +137,13 @@ class AffineQuantizer:
         self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: Counter, *, mode: str
     ) -> torch.Tensor:
         """Round with one range, straight-through; `mode` is update, current or running."""
+        if in_eager_cpu(x) and (found := plain_range(widen(x.detach()))) is not None:
+            if mode == "update":
+                ranges.update_plain(*found)
+            elif mode == "running":
+                found = ranges.read_plain(*found)
+            double, within = x.dtype == torch.float64, mode != "running"
+            return _RoundPlain.apply(x, plain_grid(*found, levels.item(), double=double, within=within))
         with torch.no_grad():
             low, high, bad = finite_range(widen(x))
             if bad is not None:
@@ -213,6 +234,16 @@ class _RoundToGrid(torch.autograd.Function):
         return grads[0], None, None, None, None
 
 
+class _RoundPlain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, grid: PlainGrid) -> torch.Tensor:  # pyrefly: ignore[bad-override]
+        return round_plain(widen(x), grid).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grads[0], None
+
+
 class _PublishedRound(torch.autograd.Function):
     @staticmethod
     def forward(  # pyrefly: ignore[bad-override]
@@ -260,11 +291,15 @@ class _RoundGradient(torch.autograd.Function):
         if ctx.published:
             low, high = raw_range(wide, (0, -1) if ctx.by_position else ())
             rounded = published_round(wide, low, high - low, ctx.levels, noise)
+        elif in_eager_cpu(wide) and (found := plain_range(wide)) is not None:
+            grid = plain_grid(*found, ctx.levels.item(), double=wide.dtype == torch.float64, stochastic=True)
+            rounded = round_plain(wide, grid, noise)
         else:
             low, high, bad = finite_range(wide)
             if bad is not None:
                 ctx.counter.add_(bad)
-            rounded = round_to_grid(wide, make_grid(low, high, ctx.levels), noise, keep_non_finite=bad is not None)
+            grid = make_grid(low, high, ctx.levels, stochastic=True)
+            rounded = round_to_grid(wide, grid, noise, keep_non_finite=bad is not None)
         if ctx.probe is not None:
             ctx.probe(wide, rounded)
         return rounded.to(grad.dtype), None, None, None, None, None, None

@@ -10,7 +10,9 @@ Published (`published_round`): offset `low` in floating point, so zero is in gen
 
     scale = max((high − low) / levels, 1e-8),   x̂ = round(clamp((x − low) / scale, 0, levels)) × scale + low
 
-Stochastic rounding adds noise in (−½, ½) before rounding. An element that is not finite stays what it is: it neither
+Stochastic rounding adds noise in (−½, ½) before rounding. So that the ends of the range are not cut, which would bias
+the largest elements, it spreads the range over one step less and puts z at the next whole number above; at 1 bit there
+is no step to give, and the ends are cut. An element that is not finite stays what it is: it neither
 moves the range nor hides from a gradient scaler. Everything is computed in float32 (float64 for float64 input) and
 returned in the dtype of the input.
 
@@ -28,8 +30,11 @@ import torch
 
 from trivet.precision.layout import in_memory_order
 
-_FLOOR = 2.0**-100
+FLOOR = 2.0**-100
 """Scale of a tensor that is all zero; small enough to keep gradients of any size."""
+
+STEPS_LOST = 1.001
+"""Steps that stochastic rounding gives up, so that no element can be rounded beyond the grid."""
 
 _PUBLISHED_FLOOR = 1e-8
 
@@ -109,21 +114,25 @@ def finite_range(x: torch.Tensor, dims: tuple[int, ...] = ()) -> Range:
     return Range(low.clamp(max=0.0), high.clamp(min=0.0), bad)
 
 
-def make_grid(low: torch.Tensor, high: torch.Tensor, levels: torch.Tensor) -> Grid:
+def make_grid(low: torch.Tensor, high: torch.Tensor, levels: torch.Tensor, *, stochastic: bool = False) -> Grid:
     """Grid with an integer zero-point for a range that contains zero.
 
     Args:
         low: ≤ 0.
         high: ≥ 0.
         levels: 0-d, 2^b − 1.
+        stochastic: Whether noise will be added before rounding.
 
     Example:
         >>> grid = make_grid(torch.tensor(-1.0), torch.tensor(2.0), torch.tensor(3.0))
         >>> [part.item() for part in grid]
         [1.0, -1.0, 2.0]
     """
-    scale = (high / levels - low / levels).clamp(min=_FLOOR)
-    below = torch.minimum((-low / scale).round(), levels)
+    steps = torch.where(levels > 1, levels - STEPS_LOST, levels) if stochastic else levels
+    scale = (high / steps - low / steps).clamp(min=FLOOR)
+    zero = -low / scale
+    below = torch.where(levels > 1, zero.ceil(), zero.round()) if stochastic else zero.round()
+    below = torch.minimum(below, levels)
     return Grid(scale, -below, levels - below)
 
 

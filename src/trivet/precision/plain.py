@@ -1,0 +1,109 @@
+"""The short way to round a whole tensor in eager code on a CPU, where reading a number out of a tensor is free.
+
+Range and grid are Python numbers, computed in the precision of the tensor so that they equal those of `rounding.py`.
+The passes over the data (scale and add noise, round, scale back) go piece by piece, so that all but the first find the
+data in the processor's cache, and the limits of the grid are enforced only where they can be exceeded at all.
+
+Not covered: tensors with elements that are not finite, and one range per channel; `rounding.py` does those.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from trivet.precision.layout import in_memory_order
+from trivet.precision.rounding import FLOOR, STEPS_LOST
+
+_PIECE = 2**17
+"""Elements of a piece: half a megabyte in float32."""
+
+
+class PlainGrid(NamedTuple):
+    """A grid as numbers: code × scale, for whole codes from `first` to `last`."""
+
+    scale: float
+    inverse: float
+    """1 / scale, rounded to the precision of the tensor."""
+    first: float
+    last: float
+    clamp: bool
+    """Whether an element could be rounded beyond the grid."""
+
+
+def plain_range(x: torch.Tensor) -> tuple[float, float] | None:
+    """Smallest and largest element, widened to contain zero; None when an element is not finite.
+
+    Example:
+        >>> plain_range(torch.tensor([1.0, -2.0])), plain_range(torch.tensor([1.0, float("nan")]))
+        ((-2.0, 1.0), None)
+    """
+    smallest, largest = torch.aminmax(in_memory_order(x))
+    low, high = smallest.item(), largest.item()
+    return (min(low, 0.0), max(high, 0.0)) if math.isfinite(low + high) else None
+
+
+def plain_grid(
+    low: float, high: float, levels: float, *, double: bool = False, stochastic: bool = False, within: bool = True
+) -> PlainGrid:
+    """The grid of `rounding.make_grid`, as numbers.
+
+    Args:
+        low: ≤ 0.
+        high: ≥ 0.
+        levels: 2^b − 1.
+        double: Whether the tensor is float64.
+        stochastic: Whether noise will be added.
+        within: Whether all elements lie in the range.
+
+    Example:
+        >>> plain_grid(-1.0, 2.0, 3.0)[:4]
+        (1.0, 1.0, -1.0, 2.0)
+    """
+    number = np.float64 if double else np.float32
+    a, b, steps = number(low), number(high), np.float32(levels)
+    spread = stochastic and levels > 1
+    if spread:
+        steps -= np.float32(STEPS_LOST)
+    scale = max(b / steps - a / steps, number(FLOOR))
+    below = min(float((np.ceil if spread else np.rint)(-a / scale)), levels)
+    inverse = number(1.0) / scale
+    last = levels - below
+    inside = within and (spread or (not stochastic and np.rint(a * inverse) >= -below and np.rint(b * inverse) <= last))
+    return PlainGrid(float(scale), float(inverse), -below, last, not inside)
+
+
+def round_plain(x: torch.Tensor, grid: PlainGrid, noise: torch.Tensor | None = None) -> torch.Tensor:
+    """Round every element to the grid.
+
+    Args:
+        x: float32 or float64, all finite.
+        grid: From `plain_grid`.
+        noise: Same shape; added before rounding, in units of the scale.
+
+    Example:
+        >>> round_plain(torch.tensor([-1.0, 0.0, 0.6, 2.0]), plain_grid(-1.0, 2.0, 3.0)).tolist()
+        [-1.0, 0.0, 1.0, 2.0]
+    """
+    y = torch.empty_like(x)
+    whole = [in_memory_order(tensor) for tensor in ((x, y) if noise is None else (x, y, noise))]
+    if x.numel() > _PIECE and all(tensor.is_contiguous() for tensor in whole):
+        for part in zip(*(tensor.view(-1).split(_PIECE) for tensor in whole), strict=True):
+            _round(grid, *part)
+    else:
+        _round(grid, x, y, noise)
+    return y
+
+
+def _round(grid: PlainGrid, x: torch.Tensor, y: torch.Tensor, noise: torch.Tensor | None = None) -> None:
+    if noise is None:
+        torch.mul(x, grid.inverse, out=y)
+    else:
+        torch.add(noise, x, alpha=grid.inverse, out=y)
+    y.round_()
+    if grid.clamp:
+        y.clamp_(grid.first, grid.last)
+    y.mul_(grid.scale)
