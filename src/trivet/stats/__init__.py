@@ -7,6 +7,7 @@ loaded submodule would shadow them.
 
 from trivet.stats.compare import Comparison, compare
 from trivet.stats.correlation import RankCorrelation, rank_correlation
+from trivet.stats.critical import CriticalPeriod, critical_period
 from trivet.stats.equivalence import Equivalence, equivalence
 from trivet.stats.estimate import Estimate, estimate
 from trivet.stats.family import ArmPair, decide_family, decide_pairs
@@ -18,11 +19,13 @@ from trivet.stats.verdict import Verdict, decide
 __all__ = [
     "ArmPair",
     "Comparison",
+    "CriticalPeriod",
     "Equivalence",
     "Estimate",
     "RankCorrelation",
     "Verdict",
     "compare",
+    "critical_period",
     "decide",
     "decide_family",
     "decide_pairs",
