@@ -18,7 +18,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
-	$(BIN)/codespell src tests docs recipes examples benchmarks scripts README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/codespell src docs recipes examples benchmarks scripts README.md CONTRIBUTING.md CHANGELOG.md
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
