@@ -11,6 +11,7 @@ import typer
 from trivet.cli.console import emit_json, show, table, talk, verb
 
 FULL = "fp32"
+_EARLY = ("at_q_min_first_10_percent", "at_q_min_first_25_percent")
 
 
 @verb
@@ -125,6 +126,12 @@ def _content(
             "macs_quantized": row["macs_quantized"],
             "steps": row["steps"],
             "batch_size": row["batch_size"],
+            "at_q_min_first_10_percent": row.get("at_q_min_first_10_percent"),
+            "at_q_min_first_25_percent": row.get("at_q_min_first_25_percent"),
+            "by_layer": [
+                dict(zip(("name", "forward", "backward_input", "backward_weight"), part, strict=True))
+                for part in row.get("by_layer", ())
+            ],
         }
         for row in rows
     ]
@@ -136,6 +143,7 @@ def _print(content: dict[str, Any], layers: bool) -> None:
     static = next((row for row in rows if row["name"].startswith("static ")), None)
     columns = ["precision" if "macs" in content else "arm", "mean bits", "BitOPs per run", "/ fp32"]
     columns += [f"/ {static['name']}"] if static else []
+    columns += ["at q_min, first 10 %", "first 25 %"]
     body = [
         [
             row["name"],
@@ -143,6 +151,7 @@ def _print(content: dict[str, Any], layers: bool) -> None:
             f"{row['bitops']:.4g}",
             f"{row['bitops_of_fp32']:.2%}",
             *([f"{row['bitops'] / static['bitops']:.1%}"] if static else []),
+            *("–" if row[key] is None else f"{row[key]:.0%}" for key in _EARLY),
         ]
         for row in rows
     ]
@@ -153,23 +162,31 @@ def _print(content: dict[str, Any], layers: bool) -> None:
         f"in layers that a schedule quantizes; {first['steps']:,} steps × {first['batch_size']} examples\n"
     )
     if layers and content["layers"]:
-        total = max(first["macs"], 1)
-        show(
-            table(
-                ["layer", "kind", "MACs", "share", "quantized"],
-                [
-                    [
-                        row["name"],
-                        row["kind"],
-                        f"{row['macs']:,}",
-                        f"{row['macs'] / total:.1%}",
-                        "yes" if row["quantized"] else "no",
-                    ]
-                    for row in content["layers"]
-                ],
-                left=(0, 1),
-            ),
-            "",
-        )
+        show(_layer_table(content["layers"], rows[-1]), "")
     show(table(columns, body))
     talk("\nBitOPs are counted: MACs × (b_f² + 2·b_f·b_g) over all steps. They are not seconds.")
+
+
+def _layer_table(layers: list[dict[str, Any]], run: dict[str, Any]) -> Any:
+    """Layers with their share of the MACs, and what training them costs in the last run, by product."""
+    macs, bitops = max(run["macs"], 1), max(run["bitops"], 1.0)
+    parts = {part["name"]: part for part in run["by_layer"]}
+    columns = ["layer", "kind", "MACs", "share", "quantized"]
+    columns += [f"BitOPs of {run['name']}", "share", "forward", "backward, input", "backward, weight"]
+    body: list[list[str]] = []
+    for row in layers:
+        part = parts[row["name"]]
+        products = (part["forward"], part["backward_input"], part["backward_weight"])
+        body.append(
+            [
+                row["name"],
+                row["kind"],
+                f"{row['macs']:,}",
+                f"{row['macs'] / macs:.1%}",
+                "yes" if row["quantized"] else "no",
+                f"{sum(products):.3g}",
+                f"{sum(products) / bitops:.1%}",
+                *(f"{product / bitops:.1%}" for product in products),
+            ]
+        )
+    return table(columns, body, left=(0, 1))

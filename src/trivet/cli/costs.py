@@ -74,16 +74,20 @@ def _layers(run: RunConfig, shape: list[int] | None, classes: int | None) -> lis
 
 
 def _bitops(run: RunConfig, layers: list[LayerCost]) -> dict[str, Any]:
-    from trivet.precision import training_bitops
+    from trivet.precision import layer_bitops, training_bitops
 
     if run.training is None:
         raise ValueError("`training` is missing")
     steps, batch = run.training.steps, run.training.batch_size
     schedule = run.precision.build(steps)
     full = training_bitops(layers, None, batch_size=batch, steps=steps)
-    own = training_bitops(layers, schedule, run.precision.backward_bits, batch, steps) if schedule else full
+    parts = layer_bitops(layers, schedule, run.precision.backward_bits, batch, steps)
+    low = schedule.q_min if schedule and schedule.q_min < schedule.q_max else 0
     return {
-        "bitops": own,
+        "bitops": float(sum(part.total for part in parts)),
+        "by_layer": [[part.name, part.forward, part.backward_input, part.backward_weight] for part in parts],
+        "at_q_min_first_10_percent": schedule.share_at(low, first=0.10) if schedule and low else None,
+        "at_q_min_first_25_percent": schedule.share_at(low, first=0.25) if schedule and low else None,
         "fp32_bitops": full,
         "mean_bits": schedule.mean_bits if schedule else 32.0,
         "macs": sum(layer.macs for layer in layers),

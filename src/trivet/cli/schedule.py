@@ -87,6 +87,8 @@ def _figures(name: str, made: PrecisionSchedule, grad_bits: int) -> dict[str, An
         "cost": float(made.relative_cost(grad_bits=grad_bits, reference=32)),
         "cost_of_static": float(static),
         "saving": 1 - float(static),
+        "at_q_min_first_10_percent": made.share_at(made.q_min, first=0.10),
+        "at_q_min_first_25_percent": made.share_at(made.q_min, first=0.25),
         "switches": len(changes) - 1,
         "grad_bits": grad_bits,
         "changes": [[step, int(bits[step])] for step in changes],
@@ -110,13 +112,15 @@ def _print_table(
             f"{row['cost']:.2%}",
             f"{row['cost_of_static']:.1%}",
             f"{row['saving']:.1%}",
-            sparkline(made[row["name"]].bits_array().tolist(), 40, q_min, q_max),
+            f"{row['at_q_min_first_10_percent']:.0%} / {row['at_q_min_first_25_percent']:.0%}",
+            sparkline(made[row["name"]].bits_array().tolist(), 32, q_min, q_max),
         ]
         for row in figures
     ]
     static = f"static {q_max}"
-    columns = ["schedule", "group", "mean bits", "cost / fp32", f"cost / {static}", "saving", "bits over time"]
-    show(table(columns, rows, left=(0, 1, 6)))
+    columns = ["schedule", "group", "mean bits", "cost / fp32", f"cost / {static}", "saving"]
+    columns += [f"at {q_min} bits, first 10 / 25 %", "bits over time"]
+    show(table(columns, rows, left=(0, 1, 7)))
     talk()
     talk(
         f"q_min={q_min} q_max={q_max} num_cycles={num_cycles} steps={steps:,} grad_bits={grad_bits}; counted BitOPs: "

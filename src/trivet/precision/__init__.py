@@ -16,7 +16,7 @@ from trivet.core.lazy import attach
 if TYPE_CHECKING:
     from trivet.precision.adviser import Advice, advise
     from trivet.precision.base import Schedule
-    from trivet.precision.bitops import LayerCost, bitops_per_mac, training_bitops
+    from trivet.precision.bitops import LayerBitops, LayerCost, bitops_per_mac, layer_bitops, training_bitops
     from trivet.precision.combine import clip, join, offset, overlay, scale, schedule_from_dict, snap
     from trivet.precision.config import PrecisionConfig
     from trivet.precision.controller import PrecisionController
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "Deficit",
+    "LayerBitops",
     "LayerCost",
     "LayerReport",
     "PrecisionConfig",
@@ -48,6 +49,7 @@ __all__ = [
     "clip",
     "dequantize_",
     "join",
+    "layer_bitops",
     "layer_macs",
     "offset",
     "overlay",
@@ -64,6 +66,7 @@ __getattr__, __dir__ = attach(
     {
         "Advice": ".adviser",
         "Deficit": ".deficit",
+        "LayerBitops": ".bitops",
         "LayerCost": ".bitops",
         "LayerReport": ".layerreport",
         "PrecisionConfig": ".config",
@@ -79,6 +82,7 @@ __getattr__, __dir__ = attach(
         "clip": ".combine",
         "dequantize_": ".inject",
         "join": ".combine",
+        "layer_bitops": ".bitops",
         "layer_macs": ".cost",
         "offset": ".combine",
         "overlay": ".combine",

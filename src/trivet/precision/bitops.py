@@ -69,6 +69,43 @@ def training_bitops(
         >>> training_bitops([layer], None, batch_size=2, steps=10)
         61440000.0
     """
+    parts = layer_bitops(layers, schedule, grad_bits, batch_size, steps)
+    return float(sum(part.total for part in parts))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerBitops:
+    """BitOPs that the training of one layer costs, by what is multiplied: the breakdown of an energy estimate."""
+
+    name: str
+    """Qualified name inside the model."""
+    forward: int
+    """Activations × weights, b_f² each."""
+    backward_input: int
+    """Output gradients × weights, b_f b_g each, for the gradient of the layer's input."""
+    backward_weight: int
+    """Output gradients × activations, b_f b_g each, for the gradient of the weights."""
+
+    @property
+    def total(self) -> int:
+        """Sum of the three."""
+        return self.forward + self.backward_input + self.backward_weight
+
+
+def layer_bitops(
+    layers: Iterable[LayerCost],
+    schedule: Schedule | None,
+    grad_bits: int = 8,
+    batch_size: int = 1,
+    steps: int | None = None,
+) -> list[LayerBitops]:
+    """BitOPs of a training run, layer by layer; arguments and errors as for `training_bitops`, which is their sum.
+
+    Example:
+        >>> layer = LayerCost(name="conv", kind="Conv2d", macs=1000, quantised=True)
+        >>> [(part.forward, part.backward_input) for part in layer_bitops([layer], None, steps=1)]
+        [(1024000, 1024000)]
+    """
     check_bits("grad_bits", grad_bits)
     check_whole("batch_size", batch_size)
     if batch_size < 1:
@@ -80,13 +117,24 @@ def training_bitops(
     check_whole("steps", steps)
     if not 0 <= steps <= total:
         raise ValueError(f"`steps={steps}` must lie in [0, {total}]; the schedule has {total} steps")
-    full = steps * bitops_per_mac(MAX_BITS, MAX_BITS)
+    full = (steps * MAX_BITS**2, steps * MAX_BITS**2)
     scheduled = full if schedule is None else _scheduled(schedule, grad_bits, steps)
-    return float(sum(layer.macs * batch_size * (scheduled if layer.quantised else full) for layer in layers))
+    found: list[LayerBitops] = []
+    for layer in layers:
+        forward, backward = scheduled if layer.quantised else full
+        count = layer.macs * batch_size
+        found.append(
+            LayerBitops(
+                name=layer.name,
+                forward=count * forward,
+                backward_input=count * backward,
+                backward_weight=count * backward,
+            )
+        )
+    return found
 
 
-def _scheduled(schedule: Schedule, grad_bits: int, steps: int) -> int:
-    """Sum over the first steps of b_f² + 2 b_f b_g, in whole numbers."""
-    return sum(
-        max(0, min(length, steps - start)) * bitops_per_mac(bits, grad_bits) for start, length, bits in schedule.runs()
-    )
+def _scheduled(schedule: Schedule, grad_bits: int, steps: int) -> tuple[int, int]:
+    """Sums over the first steps of b_f² and of b_f b_g, in whole numbers."""
+    done = [(max(0, min(length, steps - start)), bits) for start, length, bits in schedule.runs()]
+    return sum(count * bits**2 for count, bits in done), sum(count * bits * grad_bits for count, bits in done)
