@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trivet.precision.checks import MAX_BITS, check_bits, check_whole
-from trivet.precision.runs import Schedule
+from trivet.precision.runs import RoleRuns, Schedule
 
 
 def bitops_per_mac(forward_bits: int, grad_bits: int) -> int:
@@ -44,7 +44,7 @@ class LayerCost:
 
 def training_bitops(
     layers: Iterable[LayerCost],
-    schedule: Schedule | None,
+    schedule: Schedule | RoleRuns | None,
     grad_bits: int = 8,
     batch_size: int = 1,
     steps: int | None = None,
@@ -56,8 +56,8 @@ def training_bitops(
 
     Args:
         layers: From `layer_macs`.
-        schedule: Bits per step, or None for full precision.
-        grad_bits: Bits of the gradients of quantized layers.
+        schedule: Bits per step, a schedule for each role, or None for full precision.
+        grad_bits: Bits of the gradients of quantized layers, unless the schedule says otherwise.
         batch_size: Examples per optimizer step.
         steps: Optimizer steps done; all steps of the schedule when left out.
 
@@ -94,7 +94,7 @@ class LayerBitops:
 
 def layer_bitops(
     layers: Iterable[LayerCost],
-    schedule: Schedule | None,
+    schedule: Schedule | RoleRuns | None,
     grad_bits: int = 8,
     batch_size: int = 1,
     steps: int | None = None,
@@ -117,24 +117,30 @@ def layer_bitops(
     check_whole("steps", steps)
     if not 0 <= steps <= total:
         raise ValueError(f"`steps={steps}` must lie in [0, {total}]; the schedule has {total} steps")
-    full = (steps * MAX_BITS**2, steps * MAX_BITS**2)
+    full = (steps * MAX_BITS**2,) * 3
     scheduled = full if schedule is None else _scheduled(schedule, grad_bits, steps)
     found: list[LayerBitops] = []
     for layer in layers:
-        forward, backward = scheduled if layer.quantised else full
         count = layer.macs * batch_size
+        forward, by_input, by_weight = scheduled if layer.quantised else full
         found.append(
             LayerBitops(
                 name=layer.name,
                 forward=count * forward,
-                backward_input=count * backward,
-                backward_weight=count * backward,
+                backward_input=count * by_input,
+                backward_weight=count * by_weight,
             )
         )
     return found
 
 
-def _scheduled(schedule: Schedule, grad_bits: int, steps: int) -> tuple[int, int]:
-    """Sums over the first steps of b_f² and of b_f b_g, in whole numbers."""
-    done = [(max(0, min(length, steps - start)), bits) for start, length, bits in schedule.runs()]
-    return sum(count * bits**2 for count, bits in done), sum(count * bits * grad_bits for count, bits in done)
+def _scheduled(schedule: Schedule | RoleRuns, grad_bits: int, steps: int) -> tuple[int, int, int]:
+    """Sums over the first steps of b_w b_a, b_g b_w and b_g b_a, in whole numbers."""
+    forward = by_input = by_weight = 0
+    for start, length, bits in schedule.runs():
+        weight, activation, gradient = bits if isinstance(bits, tuple) else (bits, bits, grad_bits)
+        count = max(0, min(length, steps - start))
+        forward += count * weight * activation
+        by_input += count * gradient * weight
+        by_weight += count * gradient * activation
+    return forward, by_input, by_weight

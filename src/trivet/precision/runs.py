@@ -26,6 +26,19 @@ class Schedule(Protocol):
         ...
 
 
+class RoleRuns(Protocol):
+    """The same of a schedule for each role: bits are those of weights, activations and gradients."""
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the training."""
+        ...
+
+    def runs(self) -> list[tuple[int, int, tuple[int, int, int]]]:
+        """Stretches of equal bits: first step, number of steps, bits of the roles."""
+        ...
+
+
 def find_runs(bits: Callable[[int], int], edges: Sequence[int]) -> list[tuple[int, int, int]]:
     """Stretches of equal bits.
 
