@@ -34,3 +34,20 @@ def test_roles_are_multiplied_with_each_other() -> None:
     assert abs(part.total / full - roles.relative_cost()) < 1e-12
     same = RoleSchedules.of(RR, grad_bits=8)
     assert training_bitops(LAYERS, same) == training_bitops(LAYERS, RR, 8)
+
+
+def test_the_meter_of_a_training_with_roles_equals_the_closed_form() -> None:
+    import torch
+    from torch import nn
+
+    from trivet.precision import PrecisionController, layer_macs, quantize_
+
+    model = quantize_(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)))
+    short = PrecisionSchedule.named("LR", q_min=3, q_max=8, num_cycles=1, total_steps=12)
+    roles = RoleSchedules(weight=short, activation=clip(short, 5), gradient=PrecisionSchedule.static(6, total_steps=12))
+    controller = PrecisionController(model, roles)
+    for _ in range(12):
+        model(torch.ones(4, 6)).sum().backward()
+        controller.step()
+    layers = layer_macs(model, torch.ones(4, 6))
+    assert controller.cost == training_bitops(layers, roles, batch_size=4)

@@ -9,7 +9,7 @@ import pytest
 
 from trivet.core.config import build, to_plain
 from trivet.core.errors import ConfigError
-from trivet.precision import PrecisionConfig, PrecisionSchedule
+from trivet.precision import PrecisionConfig, PrecisionSchedule, RoleSchedules
 
 
 def test_nothing_means_full_precision() -> None:
@@ -80,9 +80,26 @@ def test_combinators_in_a_study_file() -> None:
     assert build(PrecisionConfig, {"schedule": "static", "bits": 7, "levels": [4, 8]}).backward_bits == 8
 
 
+def test_roles_with_schedules_of_their_own() -> None:
+    mapping = {
+        "schedule": "RR",
+        "activation": {"schedule": "static", "bits": 8},
+        "gradient": {"schedule": "CT", "q_min": 6},
+    }
+    config = build(PrecisionConfig, mapping)
+    assert build(PrecisionConfig, to_plain(config)) == config
+    roles = config.build_roles(80)
+    assert isinstance(roles, RoleSchedules)
+    assert roles.bits(0) == (3, 8, 8)
+    assert roles.gradient == PrecisionSchedule.named("CT", q_min=6, q_max=8, num_cycles=8, total_steps=80)
+    assert PrecisionConfig(schedule="RR").build_roles(80) == PrecisionConfig(schedule="RR").build(80)
+
+
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
+        ({"gradient": {"schedule": "CT"}}, "no effect with schedule='none'"),
+        ({"schedule": "RR", "grad_bits": 6, "gradient": {"schedule": "CT"}}, "no effect beside `gradient`"),
         ({"schedule": "RX"}, "unknown schedule 'RX'"),
         ({"schedule": "static", "bits": 0}, "`bits=0` must lie in"),
         ({"bits": 0}, "`bits=0` must lie in"),

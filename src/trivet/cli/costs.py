@@ -81,7 +81,8 @@ def _bitops(run: RunConfig, layers: list[LayerCost]) -> dict[str, Any]:
     steps, batch = run.training.steps, run.training.batch_size
     schedule = run.precision.build(steps)
     full = training_bitops(layers, None, batch_size=batch, steps=steps)
-    parts = layer_bitops(layers, schedule, run.precision.backward_bits, batch, steps)
+    roles = run.precision.build_roles(steps)
+    parts = layer_bitops(layers, roles, run.precision.backward_bits, batch, steps)
     low = schedule.q_min if schedule and schedule.q_min < schedule.q_max else 0
     return {
         "bitops": float(sum(part.total for part in parts)),

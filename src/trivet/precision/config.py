@@ -17,6 +17,7 @@ from trivet.precision.combine import clip, join, offset, overlay, scale, snap
 from trivet.precision.combined import check_levels
 from trivet.precision.deficit import Deficit
 from trivet.precision.profiles import EXPONENT, REX_CODE
+from trivet.precision.roles import RoleSchedules
 from trivet.precision.schedules import PrecisionSchedule
 
 KINDS = ("none", "static", *TEN_SCHEDULES, "custom")
@@ -210,6 +211,10 @@ class PrecisionConfig(ScheduleConfig):
 
     parts: tuple[PartConfig, ...] = ()
     """With schedule joined: one schedule after another, each with its `share` of the steps."""
+    activation: ScheduleConfig | None = None
+    """Schedule of the activations, where it is not that of the weights."""
+    gradient: ScheduleConfig | None = None
+    """Schedule of the gradients, in place of constant `grad_bits`."""
     grad_bits: int = 0
     """Bits of the gradients, the same at every step; 0 stands for the most bits of the schedule."""
     evaluate_bits: int = 0
@@ -234,7 +239,9 @@ class PrecisionConfig(ScheduleConfig):
         check_bits("grad_bits", self.grad_bits, low=0)
         check_bits("evaluate_bits", self.evaluate_bits, low=0)
         if self.schedule == "none":
-            self._check_unused("grad_bits", "evaluate_bits", "deficit", "windows")
+            self._check_unused("grad_bits", "evaluate_bits", "deficit", "windows", "activation", "gradient")
+        if self.gradient is not None and self.grad_bits:
+            raise ValueError(f"`grad_bits={self.grad_bits}` has no effect beside `gradient`; give one of the two")
 
     def _check_joined(self) -> None:
         if not self.parts:
@@ -247,12 +254,13 @@ class PrecisionConfig(ScheduleConfig):
     @property
     def forward_q_max(self) -> int:
         """Most bits of the forward pass; 32 without a schedule."""
-        return max(part.most_bits for part in self.parts) if self.parts else self.most_bits
+        own = max(part.most_bits for part in self.parts) if self.parts else self.most_bits
+        return own if self.activation is None else max(own, self.activation.most_bits)
 
     @property
     def backward_bits(self) -> int:
-        """Bits of the gradients, with the default resolved."""
-        return self.grad_bits or self.forward_q_max
+        """Bits of the gradients, with the default resolved; the most of them where they have a schedule."""
+        return self.grad_bits or (self.forward_q_max if self.gradient is None else self.gradient.most_bits)
 
     @property
     def evaluation_bits(self) -> int:
@@ -278,6 +286,24 @@ class PrecisionConfig(ScheduleConfig):
                 schedule = schedule.with_deficit(start=window.start, length=window.length, bits=window.bits)
             return schedule
         return overlay(schedule, *laid_over)
+
+    def build_roles(self, total_steps: int) -> Schedule | RoleSchedules | None:
+        """What a controller takes: as `build`, and a schedule for each role where the configuration has them.
+
+        Example:
+            >>> config = PrecisionConfig(schedule="RR", gradient=ScheduleConfig(schedule="CT", q_min=6))
+            >>> config.build_roles(80).bits(0)
+            (3, 3, 8)
+        """
+        weight = self.build(total_steps)
+        if weight is None or (self.activation is None and self.gradient is None):
+            return weight
+        activation = weight if self.activation is None else self.activation.build_plain(total_steps)
+        if self.gradient is None:
+            gradient: Schedule = PrecisionSchedule.static(self.backward_bits, total_steps=total_steps)
+        else:
+            gradient = self.gradient.build_plain(total_steps)
+        return RoleSchedules(weight=weight, activation=activation, gradient=gradient)
 
     def _joined(self, total_steps: int) -> Schedule:
         """Parts end at the rounded sums of their shares, so that nothing is lost."""

@@ -35,6 +35,7 @@ from trivet.precision.discover import is_layer
 from trivet.precision.inject import Cover, covers, is_chosen, state_of
 from trivet.precision.layerreport import LayerReport, layer_report
 from trivet.precision.plan import Bits, Override, RolePlan
+from trivet.precision.roles import RoleSchedules
 from trivet.precision.scope import ScopedForward
 from trivet.precision.sites import Site
 
@@ -62,7 +63,7 @@ class PrecisionController:
     def __init__(
         self,
         model: nn.Module,
-        schedule: Schedule,
+        schedule: Schedule | RoleSchedules,
         grad_bits: int = 8,
         execution: str = "simulated",
         *,

@@ -183,7 +183,7 @@ class _Precision:
 
     def __init__(self, run: RunConfig, training: TrainingConfig, model: nn.Module, example: Tensor) -> None:
         config = run.precision
-        self.schedule = config.build(training.steps)
+        self.schedule = config.build_roles(training.steps)
         self.grad_bits = config.backward_bits
         self.batch_size = training.batch_size
         self.controller: PrecisionController | None = None
@@ -206,9 +206,9 @@ class _Precision:
         return nullcontext() if self.controller is None else self.controller.at()
 
     def observe(self, step: int) -> Mapping[str, float]:
-        """Bits of the step just done, and bit operations of all steps so far."""
+        """Bits (of the weights) of the step just done, and bit operations of all steps so far."""
         bits = FULL_PRECISION if self.schedule is None else self.schedule.bits(step - 1)
         return {
-            "bits": bits,
+            "bits": bits[0] if isinstance(bits, tuple) else bits,
             "bitops": training_bitops(self.layers, self.schedule, self.grad_bits, self.batch_size, step),
         }
