@@ -10,7 +10,7 @@ from typing import Any
 def test_examples_of_the_page_run(repo: Path, capsys: Any) -> None:
     text = (repo / "docs" / "precision.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     namespace: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "docs/precision.md", "exec"), namespace)
