@@ -10,8 +10,8 @@ t-interval over seeds (limited to [−1, 1]), says how closely the order of outc
 once with a new seed. Noise of single runs is part of that, so it is nearer to 0 than the coefficient of the means.
 
 Of means: the same coefficient of the arms' means over all seeds. It is given without an interval on purpose: resampling
-seeds scrambles nearly equal arms, and percentile, basic and bias-corrected bootstrap intervals of it covered the
-coefficient of the true means in 20 to 90 % of simulated studies instead of 95 % (14 arms, 8 seeds). Its p-value:
+seeds scrambles nearly equal arms, and bootstrap intervals of it covered the coefficient of the true means in 18 to 85 %
+of simulated studies instead of 95 % (14 arms, 8 seeds; `benchmarks/rank_correlation.py`). Its p-value:
 
 share of the orders of x over the arms whose coefficient is at least as far from 0 (all k! orders up to k = 8, else
 20,000 drawn ones and the one observed). It asks whether x and outcome are related at all among these arms.
