@@ -60,7 +60,7 @@ def main() -> int:
     while kills < options.kills:
         parent = start(options.study, base / "killed", options.set)
         # Moments spread over start-up and training; short enough that most of them fall inside the study.
-        moment = chance.uniform(0.08 * length, 0.28 * length)
+        moment = chance.uniform(0.06 * length, 0.2 * length)
         ended = time.monotonic() + moment
         while time.monotonic() < ended and parent.poll() is None:
             time.sleep(0.05)
