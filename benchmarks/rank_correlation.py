@@ -31,8 +31,8 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=300)
     studies = parser.parse_args().studies
     columns = ("spread / SD of a run", "percentile bootstrap", "basic bootstrap", "within seeds, t-interval")
-    print(f"| {' | '.join(columns)} |
-|---|---|---|---|")
+    print("| " + " | ".join(columns) + " |")
+    print("|---|---|---|---|")
     for spread in (3.0, 1.0, 0.5):
         rng = np.random.default_rng([11, int(10 * spread)])
         hits = np.zeros(3)
