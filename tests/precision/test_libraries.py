@@ -126,7 +126,7 @@ def test_retinanet_heads_run_five_times() -> None:
     anchors = AnchorGenerator(tuple((8, 10, 12) for _ in range(5)), ((0.5, 1.0, 2.0),) * 5)
     model = RetinaNet(body, 3, min_size=64, max_size=64, anchor_generator=anchors)
     images, targets = detection_targets()
-    ctl, rows = train(model, lambda m: sum(m(images, targets).values()), steps=2)
+    _, rows = train(model, lambda m: sum(m(images, targets).values()), steps=2)
     assert all(row.quantised for row in rows.values())
     assert rows["backbone.body.conv1"].calls == 2
     assert rows["head.classification_head.cls_logits"].calls == 2 * 5

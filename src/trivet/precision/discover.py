@@ -72,7 +72,7 @@ def might_multiply(module: nn.Module) -> bool:
         >>> might_multiply(Attention()), might_multiply(nn.Sequential())
         (True, False)
     """
-    return _Reader(module).multiplies(type(module).forward)
+    return _Reader(module).multiplies(type(module).forward, method=True)
 
 
 def _visible(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -100,8 +100,8 @@ class _Reader:
         self.module = module
         self.seen: set[Any] = set()
 
-    def multiplies(self, function: Any, depth: int = 0) -> bool:
-        """Whether a function calls a product, or what cannot be followed."""
+    def multiplies(self, function: Any, depth: int = 0, *, method: bool = False) -> bool:
+        """Whether a function calls a product, or what cannot be followed; a method takes the module first."""
         function = inspect.unwrap(function.func if isinstance(function, partial) else function)
         if isinstance(function, MethodType):
             function = function.__func__
@@ -123,10 +123,10 @@ class _Reader:
                 names[name] = part.cell_contents
             except ValueError:
                 continue  # not filled yet
-        return self._code(function.__code__, names, depth)
+        own = function.__code__.co_varnames[0] if method and function.__code__.co_argcount else ""
+        return self._code(function.__code__, names, own, depth)
 
-    def _code(self, code: CodeType, names: dict[str, Any], depth: int) -> bool:
-        own = code.co_varnames[0] if code.co_argcount else ""
+    def _code(self, code: CodeType, names: dict[str, Any], own: str, depth: int) -> bool:
         products, attributes, loaded = _instructions(code, own)
         if products:
             return True
@@ -137,21 +137,22 @@ class _Reader:
             if self._value(names.get(name), depth):
                 return True
         inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-        return any(self._code(part, names, depth) for part in inner)
+        return any(self._code(part, names, own, depth) for part in inner)
 
     def _attribute(self, name: str, depth: int) -> bool:
         """An attribute of the module: a method, or something callable that it keeps."""
         value = vars(self.module).get(name, inspect.getattr_static(type(self.module), name, None))
+        method = isinstance(value, FunctionType) and name not in vars(self.module)
         if isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
-        return self._value(value, depth)
+        return self._value(value, depth, method=method)
 
-    def _value(self, value: Any, depth: int) -> bool:
+    def _value(self, value: Any, depth: int, *, method: bool = False) -> bool:
         """A value that the code names."""
         if value is None or isinstance(value, (type, ModuleType, nn.Module, torch.Tensor, property)):
             return False
         if isinstance(value, (FunctionType, MethodType, BuiltinFunctionType, partial)):
-            return self.multiplies(value, depth + 1)
+            return self.multiplies(value, depth + 1, method=method)
         return False
 
 

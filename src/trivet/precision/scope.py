@@ -76,7 +76,8 @@ class ScopedForward:
         module, state = self.module, self.state
         outer, used, watched = state.scope, self.used, state.intercepting
         state.scope = self
-        self.used = dict[str, int]()
+        fresh: dict[str, int] = {}
+        self.used = fresh
         self.with_gradients = torch.is_grad_enabled()
         try:
             if watched:
