@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -186,3 +187,69 @@ def test_digest_ignores_order_and_sees_every_value() -> None:
     assert len(config.digest({})) == 12
     with pytest.raises(ValueError, match="JSON"):
         config.digest({"a": math.nan})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Kinds:
+    whole: int = 0
+    number: float = 0.0
+    switch: bool = False
+    text: str = ""
+    pair: tuple[float, float] = (0.0, 1.0)
+    many: tuple[int, ...] = ()
+    seeds: int | list[int] = 1
+    maybe: int | None = None
+    options: Mapping[str, str | int | float | bool] = dataclasses.field(default_factory=dict)
+    inner: Inner | None = None
+    level: Literal[1, 2, "auto"] = "auto"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "key", "found", "allowed"),
+    [
+        ({"whole": True}, "whole", "true", "a whole number"),
+        ({"whole": "8"}, "whole", "'8'", "a whole number"),
+        ({"whole": 8.0}, "whole", "8.0", "a whole number"),
+        ({"number": True}, "number", "true", "a number"),
+        ({"number": "1e-3"}, "number", "'1e-3'", "a number"),
+        ({"switch": 1}, "switch", "1", "true or false"),
+        ({"switch": "true"}, "switch", "'true'", "true or false"),
+        ({"text": True}, "text", "true", "text"),
+        ({"text": 3}, "text", "3", "text"),
+        ({"pair": [0.5, "1"]}, "pair.1", "'1'", "a number"),
+        ({"many": [1, True]}, "many.1", "true", "a whole number"),
+        ({"seeds": "3"}, "seeds", "'3'", "a whole number"),
+        ({"seeds": True}, "seeds", "true", "a whole number"),
+        ({"seeds": [1, 2.0]}, "seeds.1", "2.0", "a whole number"),
+        ({"maybe": False}, "maybe", "false", "a whole number"),
+        ({"inner": {"bits": True}}, "inner.bits", "true", "a whole number"),
+        ({"inner": {"bits": "99"}}, "inner.bits", "'99'", "a whole number"),
+        ({"level": True}, "level", "true", "1, 2, auto"),
+    ],
+)
+def test_nothing_is_converted_silently(mapping: dict[str, Any], key: str, found: str, allowed: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.build(Kinds, mapping, key="top")
+    (problem,) = caught.value.problems
+    assert problem.key == f"top.{key}"
+    assert found in problem.found.lower()
+    assert problem.allowed.startswith(allowed)
+
+
+def test_misfits_do_not_hide_other_problems() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.build(Kinds, {"whole": "8", "txt": "a", "switch": [1]})
+    assert {problem.key for problem in caught.value.problems} == {"whole", "txt", "switch"}
+
+
+def test_every_kind_is_kept_exactly() -> None:
+    options = {"a": "1", "b": 1, "c": 1.0, "d": True}
+    mapping = {"number": 1, "pair": [1, 0.5], "many": [1], "seeds": [1, 2], "options": options, "inner": {"bits": 4}}
+    built = config.build(Kinds, {**mapping, "level": 2})
+    assert built.pair == (1.0, 0.5)
+    assert type(built.number) is float
+    assert built.many == (1,)
+    assert built.inner == Inner(bits=4)
+    assert {name: (type(value), value) for name, value in built.options.items()} == {
+        name: (type(value), value) for name, value in options.items()
+    }

@@ -9,8 +9,9 @@ import dataclasses
 import hashlib
 import json
 import re
+import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,7 +43,8 @@ def build(cls: type[C], mapping: Mapping[str, Any], *, file: str = "", key: str 
         key: Where the mapping stands in the file, dotted.
 
     Raises:
-        ConfigError: With *every* problem: unknown keys (and the nearest one), wrong types, refused values.
+        ConfigError: With *every* problem: unknown keys (and the nearest one), wrong types, refused values. Nothing is
+            converted but a whole number to a float and a list to a tuple: `true`, `"8"` and `8.0` are no ints.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +62,77 @@ def build(cls: type[C], mapping: Mapping[str, Any], *, file: str = "", key: str 
         raise ConfigError([Problem(file, key, describe(mapping), "a mapping")])
     config = pydantic.ConfigDict(extra="forbid", strict=False, arbitrary_types_allowed=True)
     adapter = _adapter(cls, config)
+    problems = [Problem(file, where, found, allowed) for where, found, allowed in _misfits(cls, mapping, key)]
     try:
-        return adapter.validate_python(dict(mapping))
+        built = adapter.validate_python(dict(mapping))
+        if not problems:
+            return built
     except pydantic.ValidationError as error:
-        problems = [_problem(cls, detail, mapping, file, key) for detail in error.errors(include_url=False)]
-        raise ConfigError(_unique(problems)) from None
+        misfits = [problem.key for problem in problems]
+        others = [_problem(cls, detail, mapping, file, key) for detail in error.errors(include_url=False)]
+        problems += [problem for problem in others if not _tells_of(problem, misfits, key)]
+    raise ConfigError(_unique(problems))
+
+
+_SCALARS: dict[Any, tuple[type | tuple[type, ...], str]] = {
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    float: ((int, float), "a number"),
+    str: (str, "text; quote it if it is meant as text"),
+}
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Whether a value may stand where `kind` is declared; booleans are no numbers."""
+    if kind not in _SCALARS or not _is_scalar(value):
+        return True  # pydantic judges it
+    return isinstance(value, _SCALARS[kind][0]) and (kind is bool or not isinstance(value, bool))
+
+
+def _misfits(hint: Any, value: Any, where: str) -> list[tuple[str, str, str]]:
+    """Key, what was found and what is allowed, of booleans, numbers and text that pydantic would convert."""
+
+    def inner(part: Any, content: Any, name: object) -> list[tuple[str, str, str]]:
+        return _misfits(part, content, f"{where}.{name}" if where else str(name))
+
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        tried = [_misfits(option, value, where) for option in options if _has_shape(option, value)]
+        if not tried or not all(tried):
+            return []
+        allowed = [_SCALARS[option][1] for option in options if option in _SCALARS]
+        return [(where, describe(value), " or ".join(allowed))] if _is_scalar(value) else tried[0]
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        hints = typing.get_type_hints(hint)
+        names = [item.name for item in dataclasses.fields(hint) if item.name in value]
+        return [bad for name in names for bad in inner(hints[name], value[name], name)]
+    if isinstance(value, Mapping) and len(options) == 2:
+        return [bad for name, content in value.items() for bad in inner(options[1], content, name)]
+    if isinstance(value, (list, tuple)) and origin in (list, tuple, Sequence):
+        kinds = options if len(options) == len(value) and Ellipsis not in options else options[:1] * len(value)
+        parts = enumerate(zip(kinds, value, strict=True))
+        return [bad for place, (kind, content) in parts for bad in inner(kind, content, place)]
+    if origin is typing.Literal and isinstance(value, (bool, int, float)):
+        same = any(type(value) is type(option) and value == option for option in options)
+        return [] if same else [(where, describe(value), ", ".join(map(str, options)))]
+    return [] if _fits(hint, value) else [(where, describe(value), _SCALARS[hint][1])]
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))
+
+
+def _has_shape(hint: Any, value: Any) -> bool:
+    """Whether an option of a union is meant for this kind of value."""
+    scalar_hint = hint in _SCALARS or typing.get_origin(hint) is typing.Literal
+    return hint is Any or (hint is not type(None) and scalar_hint == _is_scalar(value))
+
+
+def _tells_of(problem: Problem, misfits: list[str], root: str) -> bool:
+    """Whether a problem repeats a misfit, or is a sentence about a section that holds one."""
+    inside = any(f"{problem.key}.".startswith(f"{bad}.") for bad in misfits)
+    above = problem.key == root or any(bad.startswith(f"{problem.key}.") for bad in misfits)
+    return inside or (bool(misfits) and bool(problem.sentence) and above)
 
 
 _ADAPTERS: dict[type, Any] = {}
