@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch import distributed as dist
 from torch import nn
 
@@ -90,7 +91,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mp.spawn(worker, args=(port, str(made)), nprocs=2)
+    ranks = [
+        subprocess.Popen([sys.executable, __file__, str(rank), str(port), str(made)], stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    for process in ranks:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
     return made
 
 
@@ -104,3 +111,7 @@ def test_two_processes(wrap: str, folder: Path) -> None:
     assert all(0 < error < 0.5 for error in a["errors"])
     assert not torch.equal(a["range"], b["range"])  # each process saw other data
     assert a["keys"] == list(Net().state_dict())
+
+
+if __name__ == "__main__":
+    worker(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
