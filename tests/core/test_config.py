@@ -253,3 +253,13 @@ def test_every_kind_is_kept_exactly() -> None:
     assert {name: (type(value), value) for name, value in built.options.items()} == {
         name: (type(value), value) for name, value in options.items()
     }
+
+
+@pytest.mark.parametrize("text", ["a:\t1\n\tb: 2", "a: @x", "a: [1, 2", "a: 'x", "a: 1\n a: 2\n- 3", "a: b: c"])
+def test_bad_yaml_is_told_in_one_clause(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.parse_yaml(text, file="s.yaml")
+    message = str(caught.value)
+    assert message.count("found") == 1
+    assert ": found expected" not in message
+    assert "line" in message

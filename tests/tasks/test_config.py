@@ -93,6 +93,45 @@ def test_refused_by_check(mapping: dict[str, Any], key: str, words: str) -> None
     assert caught.value.problems[0].file == "s.yaml"
 
 
+@pytest.mark.parametrize("task", [{"model": "resnet9"}, {"model": "resnet8", "data": "fashion-mnits"}])
+def test_a_refused_name_is_told_once(task: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _check({**IMAGES, "task": task})
+    message = str(caught.value)
+    assert message.count("allowed:") == 1
+    assert message.count("resnet9" if "data" not in task else "fashion-mnits") == 1
+
+
+@pytest.mark.parametrize("command", ["", "  "])
+@pytest.mark.parametrize("name", ["", "command"])
+@pytest.mark.parametrize("more", [{"metrics": {"loss": "loss: (.*)"}}, {"options": {"lr": 1}}])
+def test_an_empty_command_is_called_empty(command: str, name: str, more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="`command` is missing or empty; give the command line"):
+        build(RunConfig, {"task": {"name": name, "command": command, **more}})
+
+
+@pytest.mark.parametrize(
+    ("task", "training", "key", "words"),
+    [
+        ({}, {"batch_size": 10_001}, "training.batch_size", "found 10001; allowed: at most 10000 .*lower it"),
+        ({"data": "fashion-mnist"}, {"batch_size": 10**6}, "training.batch_size", "allowed: at most 10000"),
+        ({"train_examples": 10_001}, {}, "task.train_examples", "at most 10000"),
+        ({"width": 4097}, {}, "task", r"`width=4097` must lie in \[1, 4096\]"),
+        ({}, {"steps": 10**9 + 1}, "training", "must be ≤ 1000000000; lower"),
+        ({}, {"steps": 10**30}, "training", "must be ≤ 1000000000; lower"),
+    ],
+)
+def test_absurd_sizes_are_refused(task: dict[str, Any], training: dict[str, Any], key: str, words: str) -> None:
+    mapping = {"task": {**IMAGES["task"], **task}, "training": {**IMAGES["training"], **training}}
+    with pytest.raises(ConfigError, match=words) as caught:
+        _check(mapping)
+    assert [problem.key for problem in caught.value.problems] == [key]
+
+
+def test_the_largest_sizes_pass() -> None:
+    _check({"task": {**IMAGES["task"], "width": 4096}, "training": {"steps": 10**9, "batch_size": 10_000}})
+
+
 def test_every_problem_at_once() -> None:
     task = {"model": "resnet9", "data": "nothing", "train_examples": 3}
     with pytest.raises(ConfigError) as caught:

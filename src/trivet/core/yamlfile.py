@@ -121,7 +121,8 @@ def parse_yaml(text: str, *, file: str = "") -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise ConfigError([Problem(file, "", f"{error.problem or error.context}{place}", "valid YAML")]) from None
+        found = _found(error.problem or error.context or "")
+        raise ConfigError([Problem(file, "", f"{found}{place}", "valid YAML")]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError([Problem(file, "", str(error).splitlines()[0], "valid YAML")]) from None
     if not isinstance(content, dict):
@@ -131,6 +132,12 @@ def parse_yaml(text: str, *, file: str = "") -> dict[str, Any]:
     if wrong:
         raise ConfigError([Problem(file, str(wrong[0]), f"the key {wrong[0]!r}", "keys that are text; quote it")])
     return content
+
+
+def _found(complaint: str) -> str:
+    """PyYAML's complaint, to stand after "found"."""
+    expected = re.fullmatch(r"expected (.*), but (?:found|got) (.*)", complaint)
+    return f"{expected[2]} in place of {expected[1]}" if expected else complaint.removeprefix("found ")
 
 
 def _file_problem(path: Path, found: str, allowed: str, fix: str = "") -> Problem:

@@ -25,6 +25,9 @@ from trivet.training.config import TrainingConfig
 PLACEHOLDER = re.compile(r"\{\{|\}\}|(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
 """`{name}` in a command; `{{` and `}}` are literal braces, `${NAME}` is left to a shell."""
 
+MAX_WIDTH = 4096
+"""Most channels of a first stage; more is a slip of the pen, or more memory than a machine has."""
+
 PYTHONS = ("python", "python3")
 """First words of a command that stand for the Python that runs trivet."""
 
@@ -80,7 +83,7 @@ class TaskConfig:
     """Metric → regular expression whose first group is its value in the command's output; the last match counts."""
 
     def __post_init__(self) -> None:
-        name = self.name or ("command" if self.command else "image-classification")
+        name = self.name or ("command" if self._means_command() else "image-classification")
         object.__setattr__(self, "name", name)
         if name == "command":
             self._check_command()
@@ -90,14 +93,18 @@ class TaskConfig:
         if not self.model:
             raise ValueError("`model` is missing; give one, such as `model: resnet20`, or a `command`")
         object.__setattr__(self, "data", self.data or "fashion-mnist")
-        if self.width < 1:
-            raise ValueError(f"`width={self.width}` must be ≥ 1; it counts channels, 16 is usual")
+        if not 1 <= self.width <= MAX_WIDTH:
+            raise ValueError(f"`width={self.width}` must lie in [1, {MAX_WIDTH}]; it counts channels, 16 is usual")
         if self.train_examples < 0:
             raise ValueError(f"`train_examples={self.train_examples}` must be ≥ 0; 0 uses all")
 
+    def _means_command(self) -> bool:
+        """Whether an unnamed task is a command, if one that is still to be written."""
+        return bool(self.command or ((self.metrics or self.options) and not self.model and not self.data))
+
     def _check_command(self) -> None:
         if not self.command.strip():
-            raise ValueError("`command` is missing; give the command line of your script")
+            raise ValueError("`command` is missing or empty; give the command line of your script")
         if self.data or self.model or self.train_examples or self.augment != AugmentConfig():
             raise ValueError("a `command` brings its own data and model; remove `data`, `model` and the like")
         for metric, pattern in self.metrics.items():
@@ -174,6 +181,7 @@ class RunConfig:
     def _image_problems(self, file: str) -> list[Problem]:
         from trivet.models import check_model_name
         from trivet.tasks.data import check_images
+        from trivet.tasks.data.sources import find_source
 
         if self.training is None:
             raise ValueError("`training` is missing")
@@ -181,18 +189,32 @@ class RunConfig:
         try:
             check_model_name(self.task.model, width=self.task.width)
         except ValueError as error:
-            problems.append(Problem(file, "task.model", repr(self.task.model), str(error)))
+            problems.append(_said(file, "task.model", repr(self.task.model), error))
         try:
             self.precision.build(self.training.steps)
         except ValueError as error:
-            problems.append(Problem(file, "precision", "a schedule that does not fit `training.steps`", str(error)))
-        examples, batch = self.task.train_examples, self.training.batch_size
-        if 0 < examples < batch:
-            problems.append(Problem(file, "training.batch_size", str(batch), f"at most task.train_examples={examples}"))
+            problems.append(_said(file, "precision", "a schedule that does not fit `training.steps`", error))
         try:
             check_images(self.task.data)
         except ValueError as error:
-            problems.append(Problem(file, "task.data", repr(self.task.data), str(error)))
+            problems.append(_said(file, "task.data", repr(self.task.data), error))
+            return [*problems, *self._size_problems(file, 0)]
+        return [*problems, *self._size_problems(file, find_source(self.task.data).info.num_train)]
+
+    def _size_problems(self, file: str, available: int) -> list[Problem]:
+        """Refuse more examples than there are; 0 are available where their number shows only on reading."""
+        examples, batch = self.task.train_examples, self.training.batch_size if self.training else 0
+        problems: list[Problem] = []
+        data = f"the training images of {self.task.data}"
+        if 0 < available < examples:
+            allowed = f"at most {available} ({data}); 0 uses all"
+            problems.append(Problem(file, "task.train_examples", str(examples), allowed, "lower it"))
+        if 0 < examples < batch:
+            allowed = f"at most task.train_examples={examples}"
+            problems.append(Problem(file, "training.batch_size", str(batch), allowed, "lower it, or raise the other"))
+        elif 0 < available < batch:
+            allowed = f"at most {available} ({data})"
+            problems.append(Problem(file, "training.batch_size", str(batch), allowed, "lower it; 128 is common"))
         return problems
 
     def _command_problems(self, file: str) -> list[Problem]:
@@ -213,6 +235,11 @@ class RunConfig:
                 problems.append(Problem(file, "task.command", f"{{{name}}}", allowed, fix))
         problems += [Problem(file, "task.command", found, "one that is there") for found in _not_there(words)]
         return problems
+
+
+def _said(file: str, key: str, found: str, error: ValueError) -> Problem:
+    """A problem whose sentence the part that found it has written."""
+    return Problem(file, key, found, str(error), sentence=str(error))
 
 
 def _not_there(words: list[str]) -> list[str]:

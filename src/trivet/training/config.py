@@ -10,6 +10,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+MAX_STEPS = 10**9
+"""Most optimiser steps of a run; more is a slip of the pen."""
+
 
 def _at_least(name: str, value: float, least: float, advice: str) -> None:
     if not (math.isfinite(value) and value >= least):
@@ -130,6 +133,8 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         _at_least("steps", self.steps, 1, "give the number of optimiser steps")
+        if self.steps > MAX_STEPS:
+            raise ValueError(f"`steps={self.steps}` must be ≤ {MAX_STEPS}; lower `steps`")
         _at_least("batch_size", self.batch_size, 1, "128 is common")
         _at_least("evaluate_every", self.evaluate_every, 0, "0 evaluates only at the end")
         _at_least("log_every", self.log_every, 1, "50 is the default")
