@@ -81,6 +81,7 @@ def test_bad_runs_are_counted_named_and_in_no_mean(study: Results) -> None:
     summary = summarize(study)
     assert summary["study"]["runs"] == {
         "planned": 32, "finished": 30, "diverged": 1, "failed": 1, "running": 0, "pending": 0, "unreadable": 0,
+        "unreported": 0,
     }  # fmt: skip
     assert [(row["arm"], row["seed"], row["state"]) for row in sorted(summary["missing"], key=lambda r: r["arm"])] == [
         ("ER", 5, "diverged"),

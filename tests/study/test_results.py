@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,23 @@ def test_harness_of_several_invocations() -> None:
     assert (found.runs, found.wall, found.efficiency, found.idle) == (4, 10, 0.8, 1.0)
     assert "80 % of 20.0 slot-seconds" in str(found)
     assert harness_of(rows[1:]) is None
+
+
+def test_a_metric_that_never_came_is_told_as_such(tmp_path: Path) -> None:
+    whole = results(tmp_path, two=False)
+    renamed = [
+        dataclasses.replace(record, metrics={"accuracy": record.metrics["test_accuracy"]})
+        if record.levels["precision"] == "RR" and record.seed < 3
+        else record
+        for record in whole.records
+    ]
+    part = Results(whole.spec, renamed, tmp_path)
+    for verdict in (part.decide("precision", "fp32", "RR"), part.compare_all()[0].verdict):
+        assert "3 further pairs could not be compared: a run did not report test_accuracy." in verdict.sentence
+        assert "diverged" not in verdict.sentence
+    assert [record.seed for record in part.unreported] == [0, 1, 2]
+    assert (part.exit_code, whole.exit_code) == (1, 0)
+    mixed = [dataclasses.replace(r, state="failed", metrics={}) if r.seed == 2 else r for r in renamed]
+    sentence = Results(whole.spec, mixed, tmp_path).decide("precision", "fp32", "RR").sentence
+    assert "1 further pair could not be compared: a run diverged or failed." in sentence
+    assert "2 further pairs could not be compared: a run did not report" in sentence

@@ -50,19 +50,21 @@ def print_verdicts(summary: Summary) -> None:
 def arms(summary: Summary) -> Any:
     """The table of arms: runs, outcome with its interval, counted BitOPs, measured seconds."""
     from trivet.report.numbers import common_exponent, decimals_for, interval, number, power_of_ten
+    from trivet.report.tables import values_differ
 
-    rows = summary["arms"]
+    rows, show_n = summary["arms"], values_differ(summary)
     widths = [row["metric"]["high"] - row["metric"]["low"] for row in rows if row["metric"]["low"] is not None]
     decimals = decimals_for(min((width for width in widths if width > 0), default=None))
     exponent = common_exponent([row["bitops"]["mean"] for row in rows if row["bitops"]])
     unit = f"BitOPs, {power_of_ten(exponent)}" if exponent else "BitOPs"
-    columns = ["arm", "finished", summary["study"]["metric"]["name"], "95 % interval"]
+    columns = ["arm", "finished", *["n"] * show_n, summary["study"]["metric"]["name"], "95 % interval"]
     bitops, diverged = any(row["bitops"] for row in rows), any(row["runs"]["diverged"] for row in rows)
     columns += ["diverged"] * diverged + [unit, f"/ {summary['study']['baseline']}"] * bitops + ["training, s"]
     body = []
     for row in rows:
         runs, metric, seconds = row["runs"], row["metric"], row["train_seconds"]
-        cells = [row["arm"], f"{runs['finished']} of {runs['planned']}", number(metric["mean"], decimals)]
+        cells = [row["arm"], f"{runs['finished']} of {runs['planned']}", *[str(metric["n"])] * show_n]
+        cells += [number(metric["mean"], decimals)]
         cells += [interval(metric["low"], metric["high"], decimals)]
         cells += [str(runs["diverged"])] * diverged
         if bitops:
@@ -76,8 +78,12 @@ def arms(summary: Summary) -> Any:
 
 def notes(summary: Summary) -> list[str]:
     """What the table's figures are: n, method, counted or measured."""
+    from trivet.report.tables import values_differ
+
     methods = dict.fromkeys(row["metric"]["method"] for row in summary["arms"] if row["metric"]["low"] is not None)
     found = [f"mean over finished runs; interval: {'; '.join(methods)}"] if methods else []
+    if values_differ(summary):
+        found.append(f"n: values of {summary['study']['metric']['name']}; other finished runs did not report it")
     if any(row["bitops"] for row in summary["arms"]):
         found.append("BitOPs are counted, seconds are measured; neither says anything about the other")
     return found

@@ -16,6 +16,7 @@ from trivet.report.aggregate import BAND_METHOD, CurveRow, bands, precision_line
 from trivet.report.environments import summarize_environments
 from trivet.report.numbers import count, listing, number
 from trivet.stats.wording import percent
+from trivet.study.metrics import unreported_text
 
 if TYPE_CHECKING:
     from trivet.stats import Verdict
@@ -68,7 +69,7 @@ def summarize(results: Results) -> dict[str, Any]:
         "trivet": _version(),
         "study": study,
         "question": _question(study, len(arms)),
-        "notices": _notices(study, rows, environment, list(results.notes)),
+        "notices": _notices(study, rows, environment, _unreported_notice(results), list(results.notes)),
         "comparisons": comparisons,
         "arms": rows,
         "curves": curves,
@@ -76,7 +77,8 @@ def summarize(results: Results) -> dict[str, Any]:
         "environment": environment,
         "rerun": _rerun(results),
         "harness": results.harness.to_dict() if results.harness else None,
-        "missing": [_missing(record) for record in results.records if record.state != "finished"],
+        "missing": [_missing(record) for record in results.records if record.state != "finished"]
+        + [_silent(record, study["metric"]["name"]) for record in results.unreported],
     }
     return finite(summary)
 
@@ -121,7 +123,7 @@ def _study(results: Results, baseline: str) -> dict[str, Any]:
         "factors": {name: list(levels) for name, levels in spec.factors.items()},
         "baseline": baseline,
         "seeds": sorted({record.seed for record in results.records}),
-        "runs": {"planned": len(results.records), **counts},
+        "runs": {"planned": len(results.records), **counts, "unreported": len(results.unreported)},
         "complete": counts["finished"] + counts["diverged"] == len(results.records),
     }
 
@@ -140,7 +142,11 @@ def _question(study: Mapping[str, Any], n_arms: int) -> str:
 
 
 def _notices(
-    study: Mapping[str, Any], arms: list[dict[str, Any]], environment: Mapping[str, Any], notes: list[str]
+    study: Mapping[str, Any],
+    arms: list[dict[str, Any]],
+    environment: Mapping[str, Any],
+    unreported: str,
+    notes: list[str],
 ) -> list[str]:
     """Sentences that limit what the numbers mean; what is unfinished comes first (see `tables.split_notices`)."""
     runs = study["runs"]
@@ -153,6 +159,8 @@ def _notices(
         done = f"{runs['finished'] + runs['diverged']} of {count(runs['planned'], 'run')} are done"
         text = f"This study is unfinished: {done}, {runs['running']} running, {runs['pending']} not started or paused."
         out.append(f"{text} Everything below is preliminary; the missing runs are listed at the end.")
+    if unreported:
+        out.append(unreported)
     if runs["diverged"]:
         where = listing([f"{row['runs']['diverged']} in {row['arm']}" for row in arms if row["runs"]["diverged"]])
         text = (
@@ -160,7 +168,9 @@ def _notices(
         )
         out.append(f"{text}leaves such runs out and describes only those that did not diverge.")
     if lost:
-        out.append(f"{count(lost, 'run')} failed or cannot be read: missing data, listed below with the reason.")
+        failed, bad = runs["failed"], runs["unreadable"]
+        parts = [f"{count(failed, 'run')} failed"] * (failed > 0) + [f"{count(bad, 'run')} cannot be read"] * (bad > 0)
+        out.append(f"{' and '.join(parts)}: missing data, listed below with the reason.")
     if confounded:
         what = listing(confounded[:4]) + (" and more" if len(confounded) > 4 else "")
         out.append(f"The arms differ in their environment ({what}): a difference between them may come from that.")
@@ -168,6 +178,18 @@ def _notices(
         names = listing([row["setting"] for row in environment["not_realised"]])
         out.append(f"Settings that were asked for and not realised in some runs: {names}.")
     return out + [note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".") for note in notes]
+
+
+def _unreported_notice(results: Results) -> str:
+    """That runs finished without the study's metric, and what to do; empty when there is none."""
+    silent = results.unreported
+    if not silent:
+        return ""
+    text = unreported_text(results.spec.metric.name, {name for record in silent for name in record.metrics})
+    return (
+        f"{count(len(silent), 'run')} finished, but {text}{'' if text.endswith('?') else '.'} Such runs are in no mean and no comparison: name a reported "
+        "metric in `metric.name`, or mend the script and remove their run folders."
+    )
 
 
 def _comparison(results: Results, item: ArmComparison) -> dict[str, Any]:
@@ -295,12 +317,16 @@ _WHY = {
 }
 
 
+def _silent(record: Record, metric: str) -> dict[str, Any]:
+    return {**_missing(record), "reason": unreported_text(metric, record.metrics)}
+
+
 def _missing(record: Record) -> dict[str, Any]:
     return {
         "run_id": record.run_id,
         "arm": record.arm,
         "seed": record.seed,
         "state": record.state,
-        "reason": record.reason or _WHY[record.state],
+        "reason": record.reason or _WHY.get(record.state, ""),
         "folder": record.folder.name,
     }

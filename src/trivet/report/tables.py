@@ -91,6 +91,8 @@ def arms_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Tabl
     exponent = common_exponent([row["bitops"]["mean"] for row in arms if row["bitops"]])
     unit = f"BitOPs, {power_of_ten(exponent)}" if exponent else "BitOPs"
     headers = ("arm", "runs", metric, "95 % interval", "SD", unit, "vs baseline", "training, s")
+    show_n = values_differ(summary)
+    headers = (*headers[:2], "n", *headers[2:]) if show_n else headers
     rows = []
     for row in arms:
         found, bitops, seconds = row["metric"], row["bitops"], row["train_seconds"]
@@ -99,6 +101,7 @@ def arms_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Tabl
             (
                 row["arm"],
                 runs_text(row["runs"]),
+                *([str(found["n"])] if show_n else []),
                 number(found["mean"], decimals),
                 interval(found["low"], found["high"], decimals),
                 number(found["sd"], None if decimals is None else decimals + 1),
@@ -109,6 +112,8 @@ def arms_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Tabl
         )
     methods = list(dict.fromkeys(row["metric"]["method"] for row in arms if row["metric"]["low"] is not None))
     notes = [f"{metric}: mean over finished runs; interval: {'; '.join(methods)}; SD between seeds."] if methods else []
+    if show_n:
+        notes.append(f"n: values of {metric} that mean, interval and SD use; other finished runs did not report it.")
     notes.append(
         "Runs: finished of planned. BitOPs per run are counted from layer sizes and bit-widths and say nothing about "
         "time. Training seconds are measured wall time of the training loop per run, mean (SD), on the machine below; "
@@ -122,6 +127,11 @@ def arms_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Tabl
         notes=tuple(notes),
         marks=marks,
     )
+
+
+def values_differ(summary: Summary) -> bool:
+    """Whether some mean rests on fewer values than runs have finished, so that n has to stand beside it."""
+    return any(row["metric"]["n"] != row["runs"]["finished"] for row in summary["arms"])
 
 
 def comparisons_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Table:
@@ -237,7 +247,7 @@ def to_markdown(summary: Summary) -> str:
 def split_notices(summary: Summary) -> tuple[list[str], list[str]]:
     """Texts of the notices that come before the verdicts, and of those that come after them."""
     runs = summary["study"]["runs"]
-    n = int(not runs["finished"]) + int(runs["running"] + runs["pending"] > 0)
+    n = int(not runs["finished"]) + int(runs["running"] + runs["pending"] > 0) + int(runs["unreported"] > 0)
     return summary["notices"][:n], summary["notices"][n:]
 
 

@@ -13,7 +13,7 @@ from trivet.stats.equivalence import Equivalence
 from trivet.stats.signflip import smallest_p
 from trivet.stats.wording import NumberStyle, p_text, pairs_text, percent, plain_number
 
-__all__ = ["Facts", "Label", "Reason", "different", "equivalent", "no_comparison", "undecided"]
+__all__ = ["Facts", "Label", "Reason", "different", "equivalent", "no_comparison", "undecided", "unreported"]
 
 Label = Literal["different", "equivalent", "undecided"]
 
@@ -94,6 +94,20 @@ def no_comparison(names: tuple[str, str], metric: str, n: int, more: int) -> str
         f"difference nor its spread can be estimated. At least {more} more {'pair is' if more == 1 else 'pairs are'} "
         "needed for a verdict."
     )
+
+
+def unreported(lost: int, metric: str) -> str:
+    """Say how many pairs were lost because a run finished without the metric.
+
+    Example:
+        >>> unreported(2, "acc")
+        ' 2 further pairs could not be compared: a run did not report acc.'
+        >>> unreported(0, "acc")
+        ''
+    """
+    if lost == 0:
+        return ""
+    return f" {lost} further {'pair' if lost == 1 else 'pairs'} could not be compared: a run did not report {metric}."
 
 
 def beyond_margin(facts: Facts) -> bool:

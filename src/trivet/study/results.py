@@ -1,11 +1,13 @@
 """The records of a study, and what can be concluded from them.
 
-Arms are compared paired by seed. A run that diverged or failed takes its pair out of the comparison; how many pairs
-were lost is said in every verdict, and the counts stand beside every mean. Nothing is dropped silently.
+Arms are compared paired by seed. A run that diverged, failed or finished without the metric takes its pair out of the
+comparison; how many pairs were lost, and to what, is said in every verdict, and the counts stand beside every mean.
+Nothing is dropped silently.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,8 +94,14 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """0 when every run has an outcome, else 1."""
-        return 0 if all(record.is_done for record in self.records) else 1
+        """0 when every run has an outcome and every finished one reports the study's metric, else 1."""
+        return 0 if all(record.is_done for record in self.records) and not self.unreported else 1
+
+    @property
+    def unreported(self) -> list[Record]:
+        """Runs that finished without the study's metric: they are in no mean and no comparison."""
+        name = self.spec.metric.name
+        return [record for record in self.records if record.state == "finished" and _value(record, name) is None]
 
     @property
     def harness(self) -> Harness | None:
@@ -151,14 +159,16 @@ class Results:
         left = [self.values(name, arm_name(levels)) for levels in combos]
         right = [self.values(name, arm_name({**levels, factor: b})) for levels in combos]
         seeds = [s for s in self.spec.seed_list if all(s in values for values in (*left, *right))]
-        return decide(
+        arms = [arm_name({**levels, factor: level}) for levels in combos for level in (a, b)]
+        verdict = decide(
             [_mean([values[seed] for values in left]) for seed in seeds],
             [_mean([values[seed] for values in right]) for seed in seeds],
             margin=margin,
             names=(a, b),
             metric=name,
-            lost=self._lost([arm_name({**levels, factor: level}) for levels in combos for level in (a, b)], seeds),
+            lost=self._lost(arms, seeds),
         )
+        return self._told(verdict, arms, seeds, name)
 
     def compare_all(self, baseline: str | None = None) -> list[ArmComparison]:
         """Compare every arm with the baseline on the study's metric, as one family (Holm).
@@ -178,10 +188,12 @@ class Results:
         pairs = [self._pair(first, arm) for arm in others]
         metric = self.spec.metric
         verdicts = decide_pairs(pairs, margin=metric.margin, metric=metric.name) if pairs else []
-        return [
-            ArmComparison(arm_a=first, arm_b=arm, verdict=verdict)
-            for arm, verdict in zip(others, verdicts, strict=True)
-        ]
+        found: list[ArmComparison] = []
+        for arm, verdict in zip(others, verdicts, strict=True):
+            both = self.values(metric.name, first).keys() & self.values(metric.name, arm).keys()
+            told = self._told(verdict, [first, arm], sorted(both), metric.name)
+            found.append(ArmComparison(arm_a=first, arm_b=arm, verdict=told))
+        return found
 
     def curves(self, metric: str) -> list[CurvePoint]:
         """Every logged value of a metric, run by run, in order of steps."""
@@ -229,11 +241,19 @@ class Results:
         )
 
     def _lost(self, arms: Sequence[str], used: Sequence[int]) -> int:
-        """Seeds that some run of the arms took out by its end; seeds still to come are not lost."""
-        ended = {r.seed for r in self.records if r.arm in arms and r.state not in ("pending", "running")}
-        waiting = {r.seed for r in self.records if r.arm in arms and r.state in ("pending", "running")}
-        bad = {r.seed for r in self.records if r.arm in arms and r.state in ("diverged", "failed", "unreadable")}
-        return len(((ended - waiting) | bad) - set(used))
+        """Seeds that some run of the arms took out by diverging or failing; seeds still to come are not lost."""
+        return len(self._bad(arms) - set(used))
+
+    def _bad(self, arms: Sequence[str]) -> set[int]:
+        return {r.seed for r in self.records if r.arm in arms and r.state in ("diverged", "failed", "unreadable")}
+
+    def _told(self, verdict: Verdict, arms: Sequence[str], used: Sequence[int], metric: str) -> Verdict:
+        """The verdict, its sentence saying how many pairs were lost because a run finished without the metric."""
+        from trivet.stats.sentences import unreported
+
+        silent = {r.seed for r in self.records if r.arm in arms and r.state == "finished" and _value(r, metric) is None}
+        text = unreported(len(silent - self._bad(arms) - set(used)), metric)
+        return dataclasses.replace(verdict, sentence=verdict.sentence + text) if text else verdict
 
     def _check_metric(self, metric: str) -> None:
         names = {name: None for record in self.records for name in record.metrics} | dict.fromkeys(_COSTS)
