@@ -289,3 +289,27 @@ def test_stochastic_rounding_does_not_cut_the_ends() -> None:
     grid = plain_grid(*plain_range(x) or (0.0, 0.0), 7.0, stochastic=True)
     rounded = round_plain(x, grid, noise_like(x, 0))
     assert float(rounded[1:].double().mean()) == pytest.approx(0.3, rel=1e-3)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 8, 16, 24])
+@pytest.mark.parametrize("values", [[3e38, -3e38], [0.0, -3.4028234e38], [3.4028234e38, 1.0, -1.0], [3e38, 3e38]])
+@pytest.mark.parametrize("mode", ["update", "current"])
+def test_ranges_near_the_largest_float_stay_finite(bits: int, values: list[float], mode: str) -> None:
+    x = torch.tensor(values, requires_grad=True)
+    ranges = RunningRange(CPU)
+    found = [
+        AffineQuantizer().activation(x, levels(bits), ranges, counter(), mode=mode),
+        AffineQuantizer().activation(x, levels(bits), ranges, counter(), mode="running"),
+        AffineQuantizer().rows(torch.stack([x, -x]), levels(bits), (1,)),
+        quantize_with_noise(x.detach(), bits),
+    ]
+    for y in found:
+        assert torch.isfinite(y).all()
+        assert (y.abs() <= 3.4028234e38).all()
+    assert torch.equal(torch.sign(found[0]) * torch.sign(x), torch.sign(found[0]).abs())
+
+
+def quantize_with_noise(x: torch.Tensor, bits: int) -> torch.Tensor:
+    low, high, _ = finite_range(x)
+    noise = noise_like(x, 1)
+    return round_to_grid(x, make_grid(low, high, levels(bits), stochastic=True), noise)

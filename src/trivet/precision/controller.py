@@ -204,7 +204,7 @@ class PrecisionController:
             bits: Bits of weights and activations; 0 stands for the evaluation bits.
 
         Raises:
-            ValueError: Bits outside [1, 32].
+            ValueError: Bits outside [1, 32] and not 0.
             TrivetError: As for `step`.
         """
         check_bits("bits", bits, low=0)

@@ -9,14 +9,13 @@ Not covered: tensors with elements that are not finite, and one range per channe
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from trivet.precision.layout import in_memory_order
-from trivet.precision.rounding import FLOOR, STEPS_LOST
+from trivet.precision.rounding import FLOOR, STEPS_LOST, range_limit
 
 _PIECE = 2**17
 """Elements of a piece: half a megabyte in float32."""
@@ -35,7 +34,7 @@ class PlainGrid(NamedTuple):
 
 
 def plain_range(x: torch.Tensor) -> tuple[float, float] | None:
-    """Smallest and largest element, widened to contain zero; None when an element is not finite.
+    """Smallest and largest element, widened to contain zero; None when one is not finite or beyond `range_limit`.
 
     Example:
         >>> plain_range(torch.tensor([1.0, -2.0])), plain_range(torch.tensor([1.0, float("nan")]))
@@ -43,7 +42,8 @@ def plain_range(x: torch.Tensor) -> tuple[float, float] | None:
     """
     smallest, largest = torch.aminmax(in_memory_order(x))
     low, high = smallest.item(), largest.item()
-    return (min(low, 0.0), max(high, 0.0)) if math.isfinite(low + high) else None
+    limit = range_limit(x.dtype)
+    return (min(low, 0.0), max(high, 0.0)) if -limit <= low <= high <= limit else None
 
 
 def plain_grid(

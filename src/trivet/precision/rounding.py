@@ -13,12 +13,13 @@ Published (`published_round`): offset `low` in floating point, so zero is in gen
 Stochastic rounding adds noise in (−½, ½) before rounding. So that the ends of the range are not cut, which would bias
 the largest elements, it spreads the range over one step less and puts z at the next whole number above; at 1 bit there
 is no step to give, and the ends are cut. An element that is not finite stays what it is: it neither
-moves the range nor hides from a gradient scaler. Everything is computed in float32 (float64 for float64 input) and
-returned in the dtype of the input.
+moves the range nor hides from a gradient scaler. Finite elements beyond a quarter of the largest floating-point number
+are cut there, so that a grid, which may reach a step beyond the elements, holds finite numbers only.
+Everything is computed in float32 (float64 for float64 input) and returned in the dtype of the input.
 
 Sources: the default is the affine scheme of arXiv 1712.05877; the published one that of arXiv 2101.09868. Not covered:
 integer arithmetic; the results are floating-point numbers that lie on a grid. Above 24 bits float32 itself is coarser
-than the grid.
+than the grid; the published rounding of numbers that large overflows, as its reference does.
 """
 
 from __future__ import annotations
@@ -71,6 +72,16 @@ def widen(x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
+def range_limit(dtype: torch.dtype) -> float:
+    """A quarter of the largest number of a dtype; ranges end there, so that no grid overflows.
+
+    Example:
+        >>> range_limit(torch.float32) < 8.6e37
+        True
+    """
+    return torch.finfo(dtype).max / 4
+
+
 def in_eager_cpu(x: torch.Tensor) -> bool:
     """Whether reading a number out of the tensor is free: an ordinary CPU tensor outside `torch.compile`."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -90,7 +101,7 @@ def raw_range(x: torch.Tensor, dims: tuple[int, ...] = ()) -> tuple[torch.Tensor
 
 
 def finite_range(x: torch.Tensor, dims: tuple[int, ...] = ()) -> Range:
-    """Range of the finite elements, widened to contain zero.
+    """Range of the finite elements, widened to contain zero, and cut at `range_limit`.
 
     Args:
         x: float32 or float64, not empty.
@@ -111,7 +122,8 @@ def finite_range(x: torch.Tensor, dims: tuple[int, ...] = ()) -> Range:
     else:
         bad = (~torch.isfinite(x)).sum()
         low, high = raw_range(torch.nan_to_num(x, 0.0, 0.0, 0.0), dims)
-    return Range(low.clamp(max=0.0), high.clamp(min=0.0), bad)
+    limit = range_limit(x.dtype)
+    return Range(low.clamp(min=-limit, max=0.0), high.clamp(min=0.0, max=limit), bad)
 
 
 def make_grid(low: torch.Tensor, high: torch.Tensor, levels: torch.Tensor, *, stochastic: bool = False) -> Grid:
