@@ -104,13 +104,70 @@ def test_rows_logged_by_the_script(make_run: MakeRun, tmp_path: Path) -> None:
     "text",
     [
         "print('loss: nan')",
-        "import trivet\nwith trivet.run() as r: r.log({'l': float('inf')}, step=1)\nprint('loss: 1')",
+        "print('loss: 1')\nprint('loss: inf')",
     ],
 )
 def test_a_number_that_is_not_finite_is_divergence(text: str, make_run: MakeRun, tmp_path: Path) -> None:
     folder = make_run(config=_config(f"python '{_script(tmp_path, text)}'", {"loss": r"loss: (\S+)"}))
     assert run_task(folder.path) == 0
     assert folder.read_result().comparable[:2] == ("diverged", {})
+    assert folder.read_result().extra["reason"] == "not a finite number at the end: loss"
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_only_what_the_study_is_judged_by_makes_a_run_diverged(
+    declared: bool, make_run: MakeRun, tmp_path: Path
+) -> None:
+    text = (
+        "import trivet\nwith trivet.run() as r: r.log({'aux': float('nan'), 'acc': 0.5}, step=10**3)\nprint('loss: 1')"
+    )
+    (tmp_path / "study.yaml").write_text("metric: {name: acc}\n")
+    metrics = {"loss": r"loss: (\S+)"} if declared else {}
+    folder = make_run(config=_config(f"python '{_script(tmp_path, text)}'", metrics))
+    assert run_task(folder.path) == 0
+    result = folder.read_result()
+    assert result.comparable == ("finished", {"acc": 0.5, **({"loss": 1.0} if declared else {})}, 1000)
+    assert result.extra["reason"] == "left out, not a finite number at the end: aux"
+    (tmp_path / "study.yaml").write_text("metric: {name: aux}\n")
+    again = make_run("again", config=_config(f"python '{tmp_path / 'my script.py'}'", metrics))
+    assert run_task(again.path) == 0
+    assert again.read_result().outcome == "diverged"
+    assert again.read_result().extra["reason"].endswith(": aux")
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("loss: 1.5e-05", r"takes '1\.5' out of '1\.5e-05'"),
+        ("loss: -1.5", r"passes over '-1\.5'"),
+        ("loss: 3\nloss: -1.5", r"passes over '-1\.5'"),
+        ("loss: .5_000", r"takes '\.5' out of '\.5_000'"),
+    ],
+)
+def test_a_part_of_a_number_is_refused_with_the_better_pattern(output: str, said: str) -> None:
+    with pytest.raises(CommandFailed, match=rf"{said}(.|\n)*write `task\.metrics\.loss: 'loss: \(\\S\+\)'`"):
+        extract_metrics(output, {"loss": "loss: ([0-9.]+)"})
+    with pytest.raises(CommandFailed, match="another number"):
+        extract_metrics("a value of -2", {"loss": "a value.*?([0-9.]+)"})
+
+
+def test_what_may_stand_around_a_number() -> None:
+    digits = "loss: ([0-9.]+)"
+    assert extract_metrics("loss: 0.5s", {"loss": digits}) == {"loss": 0.5}
+    assert extract_metrics("loss: 0.5, x", {"loss": r"loss: (\S+)"}) == {"loss": 0.5}
+    assert extract_metrics("run-7-b", {"n": r"run-(\d+)"}) == {"n": 7}
+    assert extract_metrics("v1.25", {"n": r"v(\d)\.25"}) == {"n": 1}
+    assert extract_metrics("loss: 1 end\nloss: 2 middle", {"loss": "loss: ([0-9.]+) end"}) == {"loss": 1}
+    for text in ("loss: nan", "loss: 1\nloss: nan"):
+        assert str(extract_metrics(text, {"loss": digits})["loss"]) == "nan"
+
+
+def test_a_huge_step_of_a_script_that_writes_rows_itself(make_run: MakeRun, tmp_path: Path) -> None:
+    row = "'{\"step\": 1' + '0' * 400 + ', \"l\": 1}\\n'"
+    text = f"import os\nopen(os.environ['TRIVET_RUN_DIR'] + '/metrics.jsonl', 'a').write({row})"
+    folder = make_run(config=_config(f"python '{_script(tmp_path, text)}'"))
+    assert run_task(folder.path) == 0
+    assert folder.read_result().comparable == ("finished", {"l": 1.0}, 0)
 
 
 @pytest.mark.parametrize(

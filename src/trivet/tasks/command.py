@@ -2,8 +2,9 @@
 
 The command runs without a shell, in the folder the study was started from and in the run's own process group; its
 output goes to the run's `log.txt`. Its metrics are read from that output by regular expressions, the last match of
-each counting, and from the rows that the script logged with `trivet.run()`. A number that is not finite makes the
-run "diverged".
+each counting, and from the rows that the script logged with `trivet.run()`. The run is "diverged" when a metric that it
+is judged by is not finite: one of `task.metrics`, or the metric of the study that the run folder lies in (any metric
+where neither is known). Another metric that is not finite is left out, and the result says so.
 
 Not covered: resuming in the middle. A run that was interrupted starts anew; a script that keeps its own
 checkpoints in `{run_dir}` may still go on from them.
@@ -20,13 +21,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from trivet.core.config import to_plain
 from trivet.core.errors import ConfigError, Problem, TrivetError
 from trivet.core.io import write_json, write_text
 from trivet.core.runfolder import RunFolder, RunResult
 from trivet.core.user_run import VARIABLE
+from trivet.core.yamlfile import load_yaml
 from trivet.tasks.config import PLACEHOLDER, PYTHONS, RunConfig, placeholders
 from trivet.training.fingerprint import fingerprint
 
@@ -34,6 +37,11 @@ logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
 """How long a command that is asked to stop may take before it is killed."""
+
+NUMBER_GOES_ON = re.compile(r"[eE][+-]?\d|[._]?\d")
+"""What behind a matched number says that the pattern cut it short."""
+
+_NUMBER = r"([-+]?(?:(?:nan|inf|infinity|NaN|Inf|Infinity|NAN|INF)\b|\.?\d[\w.+-]*))"
 
 _NAMES = {"inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "infinity": math.inf, "nan": math.nan, "-nan": math.nan}
 
@@ -108,16 +116,47 @@ def run_command(run: RunConfig, folder: RunFolder, should_stop: Callable[[], boo
     if not values:
         raise CommandFailed(
             "the command gave no metric: `task.metrics` names none and the script logged none with trivet.run(); "
-            "add `metrics: {loss: 'loss: ([0-9.]+)'}` or log some"
+            "add `metrics: {loss: 'loss: (\\S+)'}` or log some"
         )
-    finite = {name: value for name, value in values.items() if math.isfinite(value)}
+    judged = {*run.task.metrics, *_study_metric(folder)}
+    outcome, finite, extra = _judge(values, judged or values.keys())
+    if extra:
+        logger.warning("%s", extra["reason"])
     return RunResult(
-        outcome="finished" if len(finite) == len(values) else "diverged",
-        metrics=finite if len(finite) == len(values) else {},
-        steps=max((int(row.get("step", 0)) for row in rows), default=0),
+        outcome=outcome,
+        metrics=finite,
+        steps=max((_step(row.get("step")) for row in rows), default=0),
         seconds=seconds,
         train_seconds=seconds,
+        extra=extra,
     )
+
+
+def _judge(values: Mapping[str, float], judged: Collection[str]) -> tuple[str, dict[str, float], dict[str, Any]]:
+    """Outcome, finite metrics, and, when a metric is not finite, a line that names it."""
+    finite = {name: value for name, value in values.items() if math.isfinite(value)}
+    broken = [name for name in values if name not in finite]
+    fatal = [name for name in broken if name in judged]
+    if fatal:
+        return "diverged", {}, {"reason": f"not a finite number at the end: {', '.join(fatal)}"}
+    if broken:
+        return "finished", finite, {"reason": f"left out, not a finite number at the end: {', '.join(broken)}"}
+    return "finished", finite, {}
+
+
+def _study_metric(folder: RunFolder) -> tuple[str, ...]:
+    """Name of the metric of the study that the run folder lies in; nothing when it lies in none."""
+    try:
+        metric = load_yaml(folder.path.resolve().parent / "study.yaml").get("metric")
+    except (ConfigError, OSError):
+        return ()
+    name = metric.get("name") if isinstance(metric, Mapping) else None
+    return (name,) if isinstance(name, str) else ()
+
+
+def _step(value: object) -> int:
+    """A step as logged; 0 for what is no whole number of 64 bits (rows of a script that writes them itself)."""
+    return value if isinstance(value, int) and 0 <= value < 2**63 else 0
 
 
 def extract_metrics(output: str, patterns: Mapping[str, str]) -> dict[str, float]:
@@ -128,21 +167,29 @@ def extract_metrics(output: str, patterns: Mapping[str, str]) -> dict[str, float
         patterns: Metric → regular expression whose first group is the number.
 
     Raises:
-        CommandFailed: A pattern matches nowhere, or its group is no number.
+        CommandFailed: A pattern matches nowhere, its group is no number, or is only the beginning of one.
 
     Example:
-        >>> extract_metrics("loss: 2.5\nloss: 1.5\n", {"loss": "loss: ([0-9.]+)"})
+        >>> extract_metrics("loss: 2.5\nloss: 1.5\n", {"loss": r"loss: (\S+)"})
         {'loss': 1.5}
     """
     values = {}
     for metric, pattern in patterns.items():
         matches = list(re.finditer(pattern, output, re.MULTILINE))
-        if not matches:
+        match = matches[-1] if matches else None
+        later = _passed_over(pattern, output, match.start() + 1 if match else 0)
+        if later.lower() in _NAMES:
+            values[metric] = _NAMES[later.lower()]
+            continue
+        if later:
+            raise _cut(metric, pattern, f"passes over {later!r}")
+        if match is None:
             raise CommandFailed(
                 f"metric {metric!r}: the pattern {pattern!r} matches nothing in the {len(output.splitlines())} lines "
                 f"that the command printed; mend `task.metrics.{metric}`; the last lines are:\n{_tail(output)}"
             )
-        text = (matches[-1].group(1) or "").strip()
+        _check_whole(metric, pattern, match)
+        text = (match.group(1) or "").strip().rstrip(",;")
         try:
             values[metric] = _NAMES[text.lower()] if text.lower() in _NAMES else float(text)
         except ValueError:
@@ -151,6 +198,45 @@ def extract_metrics(output: str, patterns: Mapping[str, str]) -> dict[str, float
                 f"`task.metrics.{metric}`"
             ) from None
     return values
+
+
+def _parts(pattern: str) -> tuple[str, str]:
+    """What stands before and after the only group of a pattern; empty texts when it is not of that form."""
+    found = re.fullmatch(r"((?:\\.|[^\\()\[|])*)\((?!\?)[^()]*\)((?:\\.|[^\\()|])*)", pattern)
+    return (found.group(1), found.group(2)) if found else ("", "")
+
+
+def _passed_over(pattern: str, output: str, since: int) -> str:
+    """The last number (or nan, inf) where the pattern's own number should be and that the pattern does not match."""
+    head, tail = _parts(pattern)
+    last = ""
+    if head:
+        for found in re.compile(head + _NUMBER + tail, re.MULTILINE).finditer(output, since):
+            last = found.group(1)
+    return last
+
+
+def _check_whole(metric: str, pattern: str, match: re.Match[str]) -> None:
+    """Refuse a match that stops in the middle of a number, such as 1.5 of 1.5e-05, or leaves its minus out."""
+    text, (start, end) = match.group(1), match.span(1)
+    if not text or match.end() != end:  # what follows is in the pattern: on purpose
+        return
+    before, after = match.string[max(0, start - 2) : start], match.string[end : end + 20]
+    goes_on = text[-1] in "0123456789." and NUMBER_GOES_ON.match(after) is not None
+    minus = text[0].isdigit() and before[-1:] == "-" and not before[:1].isalnum()
+    minus = minus and not _parts(pattern)[0].endswith("-")
+    if goes_on or minus:
+        whole = f"{'-' if minus else ''}{text}{after.split(maxsplit=1)[0] if goes_on else ''}"
+        raise _cut(metric, pattern, f"takes {text!r} out of {whole!r}, which is another number")
+
+
+def _cut(metric: str, pattern: str, what: str) -> CommandFailed:
+    head, tail = _parts(pattern)
+    better = f"{head}(\\S+){tail}"
+    return CommandFailed(
+        f"metric {metric!r}: the pattern {pattern!r} {what}; write `task.metrics.{metric}: '{better}'`, which takes "
+        "numbers of every form"
+    )
 
 
 def _logged(rows: list[dict[str, float | None]]) -> dict[str, float]:

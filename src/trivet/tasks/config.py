@@ -53,12 +53,12 @@ class AugmentConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskConfig:
-    """The `task` section of a run: a built-in task, or a command.
+    r"""The `task` section of a run: a built-in task, or a command.
 
     Example:
         >>> TaskConfig(model="resnet20").data
         'fashion-mnist'
-        >>> TaskConfig(command="python train.py --seed {seed}", metrics={"loss": "final loss: ([0-9.]+)"}).name
+        >>> TaskConfig(command="python train.py --seed {seed}", metrics={"loss": r"final loss: (\S+)"}).name
         'command'
     """
 
@@ -112,13 +112,11 @@ class TaskConfig:
                 groups = re.compile(pattern, re.MULTILINE).groups
             except re.error as error:
                 raise ValueError(
-                    f"`metrics.{metric}={pattern}` is no regular expression ({error}); mend it, "
-                    "such as 'loss: ([0-9.]+)'"
+                    f"`metrics.{metric}={pattern}` is no regular expression ({error}); mend it, such as 'loss: (\\S+)'"
                 ) from None
             if groups < 1:
                 raise ValueError(
-                    f"`metrics.{metric}={pattern}` has no group; put brackets around the number, "
-                    "such as 'loss: ([0-9.]+)'"
+                    f"`metrics.{metric}={pattern}` has no group; put brackets around the number, such as 'loss: (\\S+)'"
                 )
 
     @property
