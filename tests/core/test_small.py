@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from trivet.core.environment import EnvironmentConfig
 from trivet.core.errors import ConfigError, MissingExtraError, Problem, TrivetError, nearest, unknown_name
 from trivet.core.io import read_jsonl
 from trivet.core.registry import Registry
+from trivet.core.user_run import UserRun
 
 
 def test_exit_codes_of_errors() -> None:
@@ -124,3 +126,22 @@ def test_public_names_are_declared() -> None:
     assert set(dir(trivet)) | {"__version__"} == set(trivet.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = trivet.nothing
+
+
+@pytest.mark.parametrize("step", [1.5, True, "3", None])
+def test_a_step_that_is_no_whole_number_is_refused(step: Any) -> None:
+    with pytest.raises(TypeError, match="must be a whole number"):
+        UserRun(None).log({"loss": 1.0}, step=step)
+
+
+@pytest.mark.parametrize("step", [-1, 2**63, 10**400, 10**5000], ids=lambda step: f"{step.bit_length()} bits")
+def test_a_step_that_64_bits_do_not_hold_is_refused(step: int) -> None:
+    with pytest.raises(ValueError, match=r"must lie in \[0, 2\*\*63 - 1\]"):
+        UserRun(None).log({"loss": 1.0}, step=step)
+
+
+@pytest.mark.parametrize("name", ["step", "seconds"])
+def test_names_of_columns_are_no_names_of_metrics(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"cannot be called '{name}'"):
+        UserRun(tmp_path).log({"loss": 1.0, name: 5}, step=1)
+    assert not (tmp_path / "metrics.jsonl").exists()

@@ -6,6 +6,7 @@ Outside a study (no `TRIVET_RUN_DIR` in the environment) nothing is written and 
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,26 @@ from trivet.core.io import append_jsonl
 
 VARIABLE = "TRIVET_RUN_DIR"
 """Set by a study for every run it starts."""
+
+RESERVED = ("step", "seconds")
+"""Columns of metrics.jsonl that are no metrics."""
+
+MAX_STEP = 2**63 - 1
+"""Largest step: what 64 bits hold."""
+
+
+def _whole(step: int) -> int:
+    """`step` as an int; a number type of a library's own (numpy's, a 0-dimensional tensor) counts when it is whole."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = None
+    if number is None or isinstance(step, bool):
+        raise TypeError(f"`step={step!r}` must be a whole number; such as step=100")
+    if not 0 <= number <= MAX_STEP:
+        shown = str(number) if abs(number) < 10**30 else "a number of more than 30 digits"
+        raise ValueError(f"`step={shown}` must lie in [0, 2**63 - 1]")
+    return number
 
 
 class UserRun:
@@ -40,14 +61,19 @@ class UserRun:
 
         Args:
             metrics: Name → number. Not-a-number and infinity are kept as missing values.
-            step: Whole number ≥ 0.
+            step: Whole number in [0, 2⁶³ − 1].
 
         Raises:
-            TypeError: A value is not a number.
-            ValueError: `step` is negative.
+            TypeError: A value is not a number, or `step` is not a whole number.
+            ValueError: `step` is out of range, or a metric has the name of something that is logged beside it.
         """
-        if step < 0:
-            raise ValueError(f"`step={step}` must be ≥ 0")
+        number = _whole(step)
+        reserved = [name for name in metrics if name in RESERVED]
+        if reserved:
+            raise ValueError(
+                f"a metric cannot be called {reserved[0]!r}, which is a column of its own; choose another name, "
+                f"such as 'my_{reserved[0]}'"
+            )
         row: dict[str, float] = {}
         for name, value in metrics.items():
             try:
@@ -56,7 +82,7 @@ class UserRun:
                 raise TypeError(f"metric {name!r} is {value!r}; give a number") from None
         if self.folder is not None:
             plain = {name: value if math.isfinite(value) else None for name, value in row.items()}
-            append_jsonl(self.folder / "metrics.jsonl", [{"step": step, **plain}])
+            append_jsonl(self.folder / "metrics.jsonl", [{"step": number, **plain}])
 
     def __enter__(self) -> UserRun:
         return self
