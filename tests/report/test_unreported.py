@@ -20,7 +20,9 @@ Make = Callable[..., Results]
 def silent_runs(made: Results, lost: int) -> dict[str, Any]:
     """The summary when the first runs of the arm fp32 report `accuracy` alone."""
     records = [
-        dataclasses.replace(record, metrics={"accuracy": 0.9}) if record.arm == "fp32" and record.seed < lost else record
+        dataclasses.replace(record, metrics={"accuracy": 0.9})
+        if record.arm == "fp32" and record.seed < lost
+        else record
         for record in made.records
     ]
     spec = dataclasses.replace(made.spec, metric=MetricSpec(name="test_accuracy", margin=0.005))

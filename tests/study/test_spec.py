@@ -192,3 +192,12 @@ def test_a_spec_survives_its_file(mapping: dict[str, Any], tmp_path: Path) -> No
     again = StudySpec.from_yaml(tmp_path / "s.yaml")
     assert to_plain(again) == to_plain(spec)
     assert [arm.name for arm in again.arms()] == [arm.name for arm in spec.arms()]
+
+
+def test_a_seed_in_a_level_is_refused() -> None:
+    frame = {"name": "s", "base": COMMAND, "seeds": 2, "metric": {"name": "loss"}}
+    with pytest.raises(ConfigError, match=r"factors\.f\.b\.seed: found a seed.*write `seeds:`"):
+        StudySpec.from_mapping({**frame, "factors": {"f": {"a": {}, "b": {"seed": 5}}}})
+    with pytest.raises(ConfigError) as caught:
+        StudySpec.from_mapping({**frame, "factors": {"f": {"a": {}, "b": {"sed": 5}}}})
+    assert "seed" not in str(caught.value).replace("seeds", "")

@@ -186,9 +186,10 @@ def _unreported_notice(results: Results) -> str:
     if not silent:
         return ""
     text = unreported_text(results.spec.metric.name, {name for record in silent for name in record.metrics})
+    end = "" if text.endswith("?") else "."
     return (
-        f"{count(len(silent), 'run')} finished, but {text}{'' if text.endswith('?') else '.'} Such runs are in no mean and no comparison: name a reported "
-        "metric in `metric.name`, or mend the script and remove their run folders."
+        f"{count(len(silent), 'run')} finished, but {text}{end} Such runs are in no mean and no comparison: name a "
+        "reported metric in `metric.name`, or mend the script and remove their run folders."
     )
 
 

@@ -118,11 +118,19 @@ def resolve(base: Patch, factors: Factors, *, file: str = "") -> tuple[list[Arm]
     problems: dict[tuple[str, str], Problem] = {}
     for levels in combinations(factors):
         mapping = patched(base, factors, levels, names)
+        if "seed" in mapping:
+            key = _origin("seed", base, factors, levels, names)
+            fix = "write `seeds:` at the top of the file; all arms run the same seeds"
+            problems.setdefault((key, "seed"), Problem(file, key, "a seed", ", ".join(names), fix))
+            continue
         try:
             config = to_plain(build(RunConfig, {**mapping, "seed": 0}, file=file))
         except ConfigError as error:
             for problem in error.problems:
                 placed = dataclasses.replace(problem, key=_origin(problem.key, base, factors, levels, names))
+                if placed.allowed.endswith(", seed"):  # `seed` is a key of a run, not of a study's base or levels
+                    fix = "" if placed.fix == "did you mean 'seed'?" else placed.fix
+                    placed = dataclasses.replace(placed, allowed=placed.allowed.removesuffix(", seed"), fix=fix)
                 problems.setdefault((placed.key, placed.allowed), placed)
             continue
         del config["seed"]

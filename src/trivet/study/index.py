@@ -60,7 +60,7 @@ class Index:
                     base.execute("DELETE FROM runs")
                     base.executemany(f"INSERT INTO runs VALUES ({','.join('?' * 10)})", rows)
                 return
-            except (sqlite3.Error, OSError) as error:
+            except (sqlite3.Error, OSError, ValueError, OverflowError) as error:  # a value that SQLite cannot hold
                 _log.debug("index %s not written: %s", self.path, error)
                 if attempt == 0:
                     with contextlib.suppress(OSError):
@@ -98,8 +98,8 @@ def signature(path: Path) -> str | None:
 
 def _row(record: Record) -> Row | None:
     mark = signature(record.folder)
-    if mark is None:
-        return None
+    if mark is None or record.reason or not 0 <= record.steps < 2**63 or not 0 <= record.seed < 2**63:
+        return None  # the cache has no place for it: read from the folder each time
     return (
         record.run_id,
         mark,

@@ -42,7 +42,7 @@ class PlannedRun:
 
 
 def plan(spec: StudySpec) -> list[PlannedRun]:
-    """Every run of a study in the order in which they are started.
+    r"""Every run of a study in the order in which they are started.
 
     Args:
         spec: A specification; its arms are resolved here.
@@ -54,7 +54,7 @@ def plan(spec: StudySpec) -> list[PlannedRun]:
         >>> from trivet.study.spec import MetricSpec, StudySpec
         >>> spec = StudySpec(
         ...     name="two",
-        ...     base={"task": {"command": "python train.py --seed {seed}", "metrics": {"loss": "loss: ([0-9.]+)"}}},
+        ...     base={"task": {"command": "python train.py --seed {seed}", "metrics": {"loss": r"loss: (\S+)"}}},
         ...     factors={"environment": {"one": {"threads": 1}, "two": {"threads": 2}}},
         ...     seeds=3,
         ...     metric=MetricSpec(name="loss"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,9 @@ from trivet.core.io import FileLock
 from trivet.core.runfolder import RunFolder, RunResult
 from trivet.core.yamlfile import load_yaml
 from trivet.study.plan import PlannedRun
+
+LAST_LINES = re.compile(r"(the last lines are|its last lines):$")
+"""How the message of a failed command announces the end of its output."""
 
 State = Literal["finished", "diverged", "failed", "running", "pending", "unreadable"]
 
@@ -53,7 +57,7 @@ class Record:
     train_seconds: float = 0.0
     """Wall seconds inside the training loop, measured."""
     reason: str = ""
-    """Why a run failed or cannot be read, or how far an interrupted one came."""
+    """Why a run failed, diverged or cannot be read, what it left out, or how far an interrupted one came."""
 
     @property
     def is_done(self) -> bool:
@@ -101,19 +105,28 @@ def done_record(run: PlannedRun, path: Path, result: RunResult) -> Record:
         bitops=result.bitops,
         seconds=result.seconds,
         train_seconds=result.train_seconds,
+        reason=str(result.extra.get("reason", "")) if isinstance(result.extra, Mapping) else "",
     )
 
 
 def error_text(content: Mapping[str, Any]) -> str:
-    """One line that says why an attempt crashed.
+    r"""One line that says why an attempt crashed; of quoted output its last line that says something.
 
     Example:
         >>> error_text({"type": "ValueError", "message": "no such file"})
         'ValueError: no such file'
+        >>> error_text({"type": "CommandFailed", "message": "it ended with exit code 1; its last lines:\na\nb\n"})
+        'CommandFailed: it ended with exit code 1; its last line: b'
     """
     kind, message = str(content.get("type", "")), str(content.get("message", ""))
-    lines = message.strip().splitlines()
-    return ": ".join(part for part in (kind, lines[0] if lines else "") if part) or "an error without a message"
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    first = lines[0] if lines else ""
+    quoted = [number for number, line in enumerate(lines) if LAST_LINES.search(line)]
+    if quoted:
+        above, below = lines[: quoted[0] + 1], lines[quoted[0] + 1 :]
+        first = LAST_LINES.sub("", " ".join(dict.fromkeys((above[0], above[-1])))).rstrip(";, ")
+        first += f"; its last line: {below[-1][:200]}" if below else "; it printed nothing"
+    return ": ".join(part for part in (kind, first) if part) or "an error without a message"
 
 
 def _record(run: PlannedRun, folder: RunFolder, state: State, reason: str = "") -> Record:

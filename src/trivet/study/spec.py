@@ -80,12 +80,12 @@ class ResourcesSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudySpec:
-    """A study: base configuration, factors laid over it, seeds, metric.
+    r"""A study: base configuration, factors laid over it, seeds, metric.
 
     Example:
         >>> spec = StudySpec(
         ...     name="threads",
-        ...     base={"task": {"command": "python train.py {seed}", "metrics": {"loss": "loss: ([0-9.]+)"}}},
+        ...     base={"task": {"command": "python train.py {seed}", "metrics": {"loss": r"loss: (\S+)"}}},
         ...     factors={"environment": {"one": {"threads": 1}, "two": {"threads": 2}}},
         ...     seeds=8,
         ...     metric=MetricSpec(name="loss"),

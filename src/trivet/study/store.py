@@ -12,21 +12,30 @@ Run folders are the truth. Nothing here ever overwrites one that cannot be read 
 from __future__ import annotations
 
 import datetime
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from trivet.core.config import canonical_json, dump_yaml, to_plain
-from trivet.core.errors import ConfigError, Problem
+from trivet.core.errors import ConfigError, Problem, RunFolderError
 from trivet.core.io import FileLock, append_jsonl, read_jsonl, write_json, write_text
 from trivet.core.runfolder import RunFolder
+from trivet.study.failures import is_full_disk_error
 from trivet.study.index import Index, cached_record
 from trivet.study.plan import PlannedRun
 from trivet.study.record import Record, read_record
 from trivet.study.spec import StudySpec
 
 RUN_ID = re.compile(r"[0-9a-f]{12}")
+
+
+class StudyBusy(RunFolderError):
+    """Another process is running the study, so nothing was started."""
+
+    exit_code = 2
 
 
 class Store:
@@ -64,16 +73,44 @@ class Store:
         """The cache."""
         return Index(self.folder / "index.sqlite")
 
-    def lock(self) -> FileLock:
-        """The lock that keeps two parents from running the same study; the folder must be usable."""
-        return FileLock(self.folder / ".lock", busy=f"{self.folder}: this study is being run by another process")
+    @contextmanager
+    def lock(self) -> Generator[None]:
+        """Hold the lock that keeps two parents from running the same study; makes the folder.
+
+        Raises:
+            StudyBusy: Another process holds it.
+            ConfigError: The folder cannot be made or written.
+            OSError: The disk is full.
+        """
+        lock = FileLock(self.folder / ".lock", busy=f"{self.folder}: this study is being run by another process")
+        try:
+            lock.acquire()
+        except RunFolderError as error:
+            raise StudyBusy(f"{error}; nothing was started") from None
+        except OSError as error:
+            if is_full_disk_error(error):
+                raise
+            raise ConfigError([self._unusable(f"a folder that cannot be written ({error.strerror})")]) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _unusable(self, found: str) -> Problem:
+        allowed = "a study folder, an empty one, or one that can be made"
+        return Problem(str(self.folder), "", found, allowed, "choose another one with --out")
 
     def check_usable(self) -> None:
         """Refuse a folder that holds something else than a study.
 
         Raises:
-            ConfigError: It is a file, or holds other things and no study.yaml.
+            ConfigError: It is a file, holds other things and no study.yaml, or cannot be made.
         """
+        try:
+            self._check_can_be_made()
+        except OSError as error:
+            found = f"a folder that cannot be made or read ({error.strerror})"
+            raise ConfigError([self._unusable(found)]) from None
         allowed = "a study folder, an empty one, or one that does not exist yet"
         if self.folder.exists() and not self.folder.is_dir():
             raise ConfigError([Problem(str(self.folder), "", "a file", allowed)])
@@ -84,6 +121,15 @@ class Store:
             shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
             found = f"a folder that is no study and not empty ({shown})"
             raise ConfigError([Problem(str(self.folder), "", found, allowed, "choose another one with --out")])
+
+    def _check_can_be_made(self) -> None:
+        if self.folder.exists():
+            return
+        above = next(parent for parent in self.folder.absolute().parents if parent.exists())
+        if not above.is_dir():
+            raise ConfigError([self._unusable(f"a folder that cannot be made ({above} is a file)")])
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise ConfigError([self._unusable(f"a folder that cannot be made ({above} cannot be written)")])
 
     def save_spec(self, spec: StudySpec) -> list[str]:
         """Write study.yaml; a study that is already here is extended, and what changed is recorded.

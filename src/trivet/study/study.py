@@ -31,11 +31,11 @@ EXECUTORS = ("local",)
 
 
 class Study:
-    """A specification and the folder its runs live in.
+    r"""A specification and the folder its runs live in.
 
     Example:
         >>> from trivet.study import MetricSpec
-        >>> task = {"command": "python -c 'print({seed})'", "metrics": {"loss": "([0-9.]+)"}}
+        >>> task = {"command": "python -c 'print({seed})'", "metrics": {"loss": r"(\S+)"}}
         >>> study = Study(StudySpec(name="tiny", base={"task": task}, seeds=2, metric=MetricSpec(name="loss")))
         >>> study.folder.as_posix(), len(study.plan())
         ('studies/tiny', 2)
@@ -106,7 +106,7 @@ class Study:
 
         Raises:
             ConfigError: See `check`.
-            RunFolderError: The study is being run.
+            StudyBusy: The study is being run (a `RunFolderError`).
         """
         self.check()
         executor, capacity = LocalExecutor(), Capacity(cores=1, slots=1, gpus=())
@@ -139,7 +139,7 @@ class Study:
         Raises:
             ConfigError: Something cannot run; nothing was started.
             MissingDataError: Data are not on this machine; nothing was started.
-            RunFolderError: Another process is running this study.
+            StudyBusy: Another process is running this study (a `RunFolderError`); nothing was started.
             StudyInterrupted: A signal stopped it in order (a `KeyboardInterrupt`); the same call resumes.
             StudyStopped: The disk is full; the same call resumes when there is room.
         """
