@@ -128,3 +128,22 @@ def test_a_terminal_without_unicode_still_gets_its_table(real_trivet: Any) -> No
     ended = real_trivet("schedule", PYTHONIOENCODING="ascii")
     assert ended.code == 0
     assert "RTH" in ended.out
+
+
+def test_a_metric_that_no_run_logs_ends_with_exit_code_one(trivet: Any, study: Any, tmp_path: Path) -> None:
+    task = ("task: {command: \"python train.py {seed} 0.0 fine\", metrics: {loss: 'final loss: ([0-9.]+)'}}",)
+    file = study((*task, 'task: {command: "python log.py"}'), ("train.py {seed} 0.5 fine", "log.py 1"))
+    file.write_text(file.read_text().replace("name: loss", "name: acc"))
+    (tmp_path / "log.py").write_text("import trivet\ntrivet.run().log({'accuracy': 0.5}, step=1)\n")
+    ended = trivet("run", file, "--no-report")
+    assert ended.code == 1
+    assert "the metric acc was not reported; reported: accuracy; did you mean 'accuracy'?" in ended.out
+    assert "diverged or failed" not in ended.out
+
+
+def test_a_folder_that_cannot_be_made_ends_with_exit_code_two(trivet: Any, study: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = trivet("run", study(), "--out", "file/x")
+    assert ended.code == 2
+    assert "is a file" in ended.err
+    assert "choose another one with --out" in ended.err
