@@ -34,7 +34,7 @@ SMOKE_SECONDS = 300
 class Check:
     """One line of the doctor's answer.
 
-    Example:
+    Examples:
         >>> Check("python", "ok", "3.11.7").to_dict()["status"]
         'ok'
     """

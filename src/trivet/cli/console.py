@@ -38,7 +38,7 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
     permission with 1, Ctrl-C with 130. Anything else is a bug of trivet's and keeps its traceback, and so does
     everything when `TRIVET_DEBUG` is set.
 
-    Example:
+    Examples:
         >>> verb(lambda: None)()
     """
 

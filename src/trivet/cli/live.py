@@ -38,7 +38,7 @@ def progress(runs: Sequence[PlannedRun], records: Sequence[Record] = ()) -> Plai
 def step_of(folder: Path) -> int | None:
     """Last step that a run has logged, from the end of its metrics file.
 
-    Example:
+    Examples:
         >>> step_of(Path("nowhere")) is None
         True
     """

@@ -26,7 +26,7 @@ MAX_ROWS = 12
 def stretches(values: Sequence[int], width: int) -> list[list[int]]:
     """`values` cut into `width` stretches of nearly equal length, none of them empty.
 
-    Example:
+    Examples:
         >>> stretches([1, 1, 1, 5, 5], 2)
         [[1, 1], [1, 5, 5]]
     """
@@ -38,7 +38,7 @@ def stretches(values: Sequence[int], width: int) -> list[list[int]]:
 def sparkline(values: Sequence[int], width: int, low: int, high: int) -> str:
     """One row of bars: the mean of each stretch.
 
-    Example:
+    Examples:
         >>> sparkline([3, 3, 8, 8], 4, 3, 8)
         '▁▁██'
     """
@@ -61,7 +61,7 @@ def step_plot(values: Sequence[int], width: int, low: int, high: int, last: str 
     Returns:
         One text line a row, then the time axis.
 
-    Example:
+    Examples:
         >>> print("\n".join(step_plot([1, 1, 3, 3], 6, 1, 3)))
         3 ┤   ╭──
         2 ┤   │
@@ -91,7 +91,7 @@ def step_plot(values: Sequence[int], width: int, low: int, high: int, last: str 
 def side_by_side(left: Sequence[str], right: Sequence[str], width: int) -> list[str]:
     """Two blocks of text beside each other, the left one padded to `width`.
 
-    Example:
+    Examples:
         >>> side_by_side(["a", "b"], ["c"], 3)
         ['a  c', 'b']
     """

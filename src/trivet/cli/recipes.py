@@ -14,7 +14,7 @@ def folder() -> Path:
     Raises:
         TrivetError: Neither exists.
 
-    Example:
+    Examples:
         >>> folder().name
         'recipes'
     """
@@ -29,7 +29,7 @@ def folder() -> Path:
 def recipes() -> dict[str, Path]:
     """Every recipe by name.
 
-    Example:
+    Examples:
         >>> "demo" in recipes()
         True
     """
@@ -40,7 +40,7 @@ def recipes() -> dict[str, Path]:
 def find(name: str) -> Path:
     """The file of one recipe; `ValueError` with the nearest name when there is none.
 
-    Example:
+    Examples:
         >>> find("demo").name
         'demo.yaml'
     """

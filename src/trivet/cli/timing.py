@@ -14,7 +14,7 @@ from collections.abc import Mapping
 class TimeLeft:
     """Collects durations and turns them into seconds left.
 
-    Example:
+    Examples:
         >>> clock = TimeLeft(slots=2)
         >>> clock.add("a", 10.0)
         >>> clock.left({"a": 4}, running=[("a", 4.0)])
@@ -52,7 +52,7 @@ class TimeLeft:
 def duration(seconds: float) -> str:
     """Seconds as a person reads them.
 
-    Example:
+    Examples:
         >>> duration(7.2), duration(95), duration(3720), duration(200_000)
         ('7 s', '1:35 min', '1 h 02 min', '2 d 7 h')
     """

@@ -46,7 +46,7 @@ def build(cls: type[C], mapping: Mapping[str, Any], *, file: str = "", key: str 
         ConfigError: With *every* problem: unknown keys (and the nearest one), wrong types, refused values. Nothing is
             converted but a whole number to a float and a list to a tuple: `true`, `"8"` and `8.0` are no ints.
 
-    Example:
+    Examples:
         >>> @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
         ... class Coffee:
         ...     cups: int
@@ -233,7 +233,7 @@ def _field_names(cls: Any, path: list[str]) -> list[str]:
 def to_plain(config: Any) -> Any:
     """A configuration as plain dicts, lists, text and numbers, every default written out.
 
-    Example:
+    Examples:
         >>> @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
         ... class Coffee:
         ...     sizes: tuple[int, ...] = (1, 2)
@@ -256,7 +256,7 @@ def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
 
     Neither argument changes.
 
-    Example:
+    Examples:
         >>> merge({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}})
         {'a': {'x': 1, 'y': 3}}
     """
@@ -274,7 +274,7 @@ def set_key(mapping: Mapping[str, Any], assignment: str) -> dict[str, Any]:
     Raises:
         ConfigError: The assignment has no `=`, an empty key, or a key inside something that is no mapping.
 
-    Example:
+    Examples:
         >>> set_key({"a": {"x": 1}}, "a.y=2.5")
         {'a': {'x': 1, 'y': 2.5}}
     """
@@ -305,7 +305,7 @@ def canonical_json(content: Any) -> str:
 def digest(content: Any) -> str:
     """Twelve hex digits that name a configuration: SHA-256 of its canonical JSON.
 
-    Example:
+    Examples:
         >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
         True
     """

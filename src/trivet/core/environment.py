@@ -14,7 +14,7 @@ from typing import Literal
 class EnvironmentConfig:
     """The `environment` section of a run.
 
-    Example:
+    Examples:
         >>> EnvironmentConfig(threads=2).variables()["OMP_NUM_THREADS"]
         '2'
     """

@@ -24,7 +24,7 @@ class TrivetError(Exception):
 class Problem:
     """One thing that is wrong in a user's file.
 
-    Example:
+    Examples:
         >>> print(Problem(file="study.yaml", key="seeds", found="-1", allowed="a whole number ≥ 1"))
         study.yaml: seeds: found -1; allowed: a whole number ≥ 1
     """
@@ -55,7 +55,7 @@ class Problem:
 class ConfigError(TrivetError, ValueError):
     """A configuration that cannot be run, with every problem found in it.
 
-    Example:
+    Examples:
         >>> error = ConfigError([Problem("s.yaml", "seeds", "-1", "a whole number ≥ 1")])
         >>> error.problems[0].key
         'seeds'
@@ -77,7 +77,7 @@ class MissingDataError(TrivetError):
 class MissingExtraError(TrivetError, ImportError):
     """An optional package is needed and not installed.
 
-    Example:
+    Examples:
         >>> print(MissingExtraError("torchvision", "vision"))
         this needs the package 'torchvision', which is not installed; install it with: pip install 'trivet[vision]'
     """
@@ -100,7 +100,7 @@ def nearest(name: str, allowed: Iterable[str]) -> str | None:
 
     Case is ignored; the cut-off is difflib's similarity of 0.6 (0.5 for up to three letters), or a shared beginning.
 
-    Example:
+    Examples:
         >>> nearest("sedes", ["name", "seeds", "base"])
         'seeds'
     """
@@ -116,7 +116,7 @@ def nearest(name: str, allowed: Iterable[str]) -> str | None:
 def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> str:
     """Message for a name that does not exist: what was given, what is allowed, the nearest one.
 
-    Example:
+    Examples:
         >>> unknown_name("schedule", "RX", ["RR", "CR"])
         "unknown schedule 'RX'; allowed: RR, CR; did you mean 'RR'?"
     """
@@ -129,7 +129,7 @@ def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> str:
 def kind_of(value: object) -> str:
     """What kind of YAML value this is, in a reader's words.
 
-    Example:
+    Examples:
         >>> kind_of([1]), kind_of(None)
         ('a list', 'nothing')
     """

@@ -24,7 +24,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises:
         OSError: The disk is full or the folder cannot be written; the old file is untouched.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> target = Path(tempfile.mkdtemp()) / "a.bin"
         >>> write_bytes(target, b"x"); target.read_bytes()
@@ -91,7 +91,7 @@ def _finite(value: Any) -> Any:
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Rows of a JSON-lines file; a torn line (a crash in the middle of a write) is left out.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "m.jsonl"
         >>> append_jsonl(path, [{"step": 1}])
@@ -119,7 +119,7 @@ class FileLock:
 
     Not re-entrant, and only as good as `flock` on the file system (not on old NFS).
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / ".lock"
         >>> with FileLock(path):

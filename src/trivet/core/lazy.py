@@ -19,7 +19,7 @@ def attach(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any]
     Returns:
         The two functions to bind as `__getattr__` and `__dir__`.
 
-    Example:
+    Examples:
         >>> get, names = attach("trivet.core", {"nearest": ".errors"})
         >>> get("nearest").__module__
         'trivet.core.errors'

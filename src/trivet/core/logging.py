@@ -8,7 +8,7 @@ import logging
 def setup_logging(level: int = logging.INFO) -> None:
     """Send trivet's log lines to standard error, each with its time; calling it again changes the level only.
 
-    Example:
+    Examples:
         >>> setup_logging(logging.WARNING)
     """
     logger = logging.getLogger("trivet")

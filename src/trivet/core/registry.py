@@ -14,7 +14,7 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Things of one kind, by name.
 
-    Example:
+    Examples:
         >>> colours: Registry[int] = Registry("colour")
         >>> colours.add("red", 1)
         >>> colours.get("red"), colours.names("r*")

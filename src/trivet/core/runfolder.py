@@ -35,7 +35,7 @@ class RunResult:
 
     `outcome`, `metrics` and `steps` are free of clocks and machine names: equal runs compare equal on them.
 
-    Example:
+    Examples:
         >>> RunResult(outcome="finished", metrics={"test_accuracy": 0.9}, steps=10).outcome
         'finished'
     """
@@ -72,7 +72,7 @@ class RunResult:
 class RunFolder:
     """Paths of one run, and reading and writing what lies there.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> run = RunFolder(Path(tempfile.mkdtemp()))
         >>> run.write_result(RunResult(outcome="finished", metrics={"loss": 1.0}, steps=1))

@@ -19,7 +19,7 @@ def derive(seed: int, *names: str | int) -> int:
         seed: The user's seed.
         names: What the stream is for, such as `("augment", step)`.
 
-    Example:
+    Examples:
         >>> derive(0, "data") == derive(0, "data"), derive(0, "data") == derive(1, "data")
         (True, False)
     """
@@ -36,7 +36,7 @@ def seed_everything(seed: int) -> None:
     Raises:
         ValueError: `seed` is negative.
 
-    Example:
+    Examples:
         >>> seed_everything(3)
     """
     if seed < 0:

@@ -41,7 +41,7 @@ def _whole(step: int) -> int:
 class UserRun:
     """One run of a user's script, as the study that started it sees it.
 
-    Example:
+    Examples:
         >>> with run() as r:
         ...     r.log({"loss": 0.5}, step=1)
         ...     r.active

@@ -90,7 +90,7 @@ def load_yaml(path: Path | str) -> dict[str, Any]:
     Raises:
         ConfigError: The file is missing, too large, not UTF-8, not YAML, not a mapping, or uses aliases.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "s.yaml"
         >>> _ = file.write_text("switch: on\nlr: 1e-3")

@@ -56,7 +56,7 @@ def build_model(
         TypeError: A user's callable that returns something else than a module.
         MissingExtraError: torchvision is needed and not installed.
 
-    Example:
+    Examples:
         >>> type(build_model("resnet20", in_channels=1)).__name__
         'ResNet'
     """
@@ -88,7 +88,7 @@ def find_callable(name: str) -> Callable[..., object]:
     Raises:
         ValueError: The module or the function is not there, or it cannot be called.
 
-    Example:
+    Examples:
         >>> find_callable("python:trivet.models.resnet:resnet20").__name__
         'resnet20'
     """

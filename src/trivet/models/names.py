@@ -39,7 +39,7 @@ class PythonName:
 def model_names() -> list[str]:
     """Names as a reader would write them, patterns included.
 
-    Example:
+    Examples:
         >>> model_names()[0], model_names()[-1]
         ('resnet8', 'python:pkg.module:function')
     """
@@ -58,7 +58,7 @@ def check_model_name(name: str, *, width: int = DEFAULT_WIDTH) -> None:
             have no effect.
         MissingExtraError: The name needs torchvision, which is not installed.
 
-    Example:
+    Examples:
         >>> check_model_name("resnet20")
         >>> check_model_name("resnet21")
         Traceback (most recent call last):
@@ -107,7 +107,7 @@ def parse_python_name(name: str) -> PythonName:
     Raises:
         ValueError: The name is not of that form.
 
-    Example:
+    Examples:
         >>> parse_python_name("python:mypkg.nets:small")
         PythonName(module='mypkg.nets', function='small')
     """
@@ -161,7 +161,7 @@ def _check_module(name: str, module: str) -> None:
 def find_top_level(package: str) -> ModuleSpec | None:
     """Spec of an installed package or module, or of one in the current folder; nothing is imported.
 
-    Example:
+    Examples:
         >>> find_top_level("json").name, find_top_level("no_such_package")
         ('json', None)
     """

@@ -28,7 +28,7 @@ class ResidualBlock(nn.Module):
         out_channels: Channels of the output.
         stride: 2 halves height and width (rounded up), 1 keeps them.
 
-    Example:
+    Examples:
         >>> import torch
         >>> ResidualBlock(16, 32, stride=2)(torch.zeros(1, 16, 8, 8)).shape
         torch.Size([1, 32, 4, 4])
@@ -63,7 +63,7 @@ class ResNet(nn.Module):
     Raises:
         ValueError: A depth that is not 6n + 2, or a count below 1.
 
-    Example:
+    Examples:
         >>> model = ResNet(20)
         >>> sum(p.numel() for p in model.parameters())
         272474
@@ -108,7 +108,7 @@ def resnet8(num_classes: int = 10, in_channels: int = 3, width: int = DEFAULT_WI
 def resnet20(num_classes: int = 10, in_channels: int = 3, width: int = DEFAULT_WIDTH) -> ResNet:
     """ResNet-20; 272,474 parameters by default.
 
-    Example:
+    Examples:
         >>> import torch
         >>> resnet20(num_classes=5, in_channels=1)(torch.zeros(2, 1, 28, 28)).shape
         torch.Size([2, 5])

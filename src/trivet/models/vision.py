@@ -47,7 +47,7 @@ def mobilenet_v2(*, num_classes: int, in_channels: int, image_size: tuple[int, i
     Raises:
         MissingExtraError: torchvision is not installed.
 
-    Example:
+    Examples:
         >>> model = mobilenet_v2(num_classes=10, in_channels=1, image_size=(28, 28)).eval()
         >>> model(torch.zeros(1, 1, 28, 28)).shape
         torch.Size([1, 10])
@@ -75,7 +75,7 @@ def torchvision_model(name: str, *, num_classes: int, in_channels: int, image_si
         ValueError: No such classifier, or it cannot be built for this image size.
         MissingExtraError: torchvision is not installed.
 
-    Example:
+    Examples:
         >>> model = torchvision_model("resnet18", num_classes=10, in_channels=1, image_size=(28, 28)).eval()
         >>> model(torch.zeros(1, 1, 28, 28)).shape
         torch.Size([1, 10])

@@ -144,7 +144,7 @@ def advise(
     Raises:
         ValueError: An unknown aim or domain, or a number out of range.
 
-    Example:
+    Examples:
         >>> advice = advise("cost", model="resnet20", steps=64_000)
         >>> dict(advice.precision)
         {'schedule': 'RTH', 'q_min': 3, 'q_max': 8, 'num_cycles': 8, 'grad_bits': 8}
@@ -200,7 +200,7 @@ def advise(
 def domain_of(model: str) -> str:
     """The domain that a model's name points to; vision when none does.
 
-    Example:
+    Examples:
         >>> domain_of("mobilenet_v2"), domain_of("torchvision:retinanet_resnet50_fpn"), domain_of("resnet20")
         ('mobile', 'detection', 'vision')
     """

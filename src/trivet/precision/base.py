@@ -76,7 +76,7 @@ class Schedule(ABC):
             ValueError: The step lies outside the training; there is no silent clamping.
             TypeError: The step is not a whole number.
 
-        Example:
+        Examples:
             >>> from trivet.precision import PrecisionSchedule
             >>> PrecisionSchedule.named("LR", q_min=3, q_max=8, num_cycles=2, total_steps=100).bits(49)
             8
@@ -95,7 +95,7 @@ class Schedule(ABC):
         Returns:
             Whole numbers, shape [total_steps].
 
-        Example:
+        Examples:
             >>> from trivet.precision import PrecisionSchedule
             >>> PrecisionSchedule.named("CR", q_min=2, q_max=4, num_cycles=2, total_steps=8).bits_array().tolist()
             [2, 2, 3, 4, 2, 2, 3, 4]
@@ -107,7 +107,7 @@ class Schedule(ABC):
     def mean_bits(self) -> float:
         """Mean bits over the training.
 
-        Example:
+        Examples:
             >>> from trivet.precision import PrecisionSchedule
             >>> PrecisionSchedule.static(8, total_steps=10).mean_bits
             8.0
@@ -121,7 +121,7 @@ class Schedule(ABC):
         The mean height (mean bits − fewest) / (most − fewest) in thirds; of the ten published schedules RR and RTH
         are small, ER and ETH large, the other six medium. A static schedule is large.
 
-        Example:
+        Examples:
             >>> from trivet.precision import PrecisionSchedule
             >>> PrecisionSchedule.named("ETH", q_min=3, q_max=8, num_cycles=8, total_steps=800).group
             'large'
@@ -144,7 +144,7 @@ class Schedule(ABC):
         Raises:
             ValueError: `first` or `bits` lies outside its range.
 
-        Example:
+        Examples:
             >>> from trivet.precision import PrecisionSchedule
             >>> s = PrecisionSchedule.named("RR", q_min=3, q_max=8, num_cycles=8, total_steps=64_000)
             >>> round(s.share_at(3), 3), round(s.share_at(3, first=0.10), 3)
@@ -168,7 +168,7 @@ class Schedule(ABC):
             reference: Bits r_f of the reference.
             reference_grad_bits: Bits r_g of its gradients; 0 stands for `reference`.
 
-        Example:
+        Examples:
             >>> from trivet.precision import PrecisionSchedule
             >>> s = PrecisionSchedule.named("RR", q_min=3, q_max=8, num_cycles=8, total_steps=64_000)
             >>> round(s.relative_cost(), 5), round(s.relative_cost(reference=8), 4)

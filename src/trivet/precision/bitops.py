@@ -21,7 +21,7 @@ from trivet.precision.runs import RoleRuns, Schedule
 def bitops_per_mac(forward_bits: int, grad_bits: int) -> int:
     """BitOPs of one multiply-accumulate in one training step: b_f² + 2 b_f b_g.
 
-    Example:
+    Examples:
         >>> bitops_per_mac(8, 8), bitops_per_mac(32, 32)
         (192, 3072)
     """
@@ -64,7 +64,7 @@ def training_bitops(
     Raises:
         ValueError: Steps that the schedule does not have, or none given where there is no schedule.
 
-    Example:
+    Examples:
         >>> layer = LayerCost(name="conv", kind="Conv2d", macs=1000, quantised=True)
         >>> training_bitops([layer], None, batch_size=2, steps=10)
         61440000.0
@@ -101,7 +101,7 @@ def layer_bitops(
 ) -> list[LayerBitops]:
     """BitOPs of a training run, layer by layer; arguments and errors as for `training_bitops`, which is their sum.
 
-    Example:
+    Examples:
         >>> layer = LayerCost(name="conv", kind="Conv2d", macs=1000, quantised=True)
         >>> [(part.forward, part.backward_input) for part in layer_bitops([layer], None, steps=1)]
         [(1024000, 1024000)]

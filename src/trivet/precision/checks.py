@@ -23,7 +23,7 @@ def check_bits(name: str, bits: int, low: int = MIN_BITS, high: int = MAX_BITS) 
         TypeError: `bits` is not an int.
         ValueError: `bits` lies outside the range.
 
-    Example:
+    Examples:
         >>> check_bits("q_min", 3)
         >>> check_bits("bits", 40)
         Traceback (most recent call last):
@@ -42,7 +42,7 @@ def check_whole(name: str, value: object) -> None:
     Raises:
         TypeError: `value` is a boolean, a float, text, …
 
-    Example:
+    Examples:
         >>> check_whole("steps", 2.5)
         Traceback (most recent call last):
         ...
@@ -58,7 +58,7 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     Raises:
         ValueError: With the nearest allowed name.
 
-    Example:
+    Examples:
         >>> check_choice("shape", "repeatd", ("repeated", "triangular"))
         Traceback (most recent call last):
         ...
@@ -74,7 +74,7 @@ def check_fields(cls: type[Any], values: Mapping[str, Any]) -> None:
     Raises:
         ValueError: An unknown key, with the nearest one, or a missing one.
 
-    Example:
+    Examples:
         >>> check_fields(dataclasses.make_dataclass("Point", ["x", "y"]), {"x": 1})
         Traceback (most recent call last):
         ...

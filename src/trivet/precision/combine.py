@@ -41,7 +41,7 @@ def join(*schedules: Schedule) -> Schedule:
     Raises:
         ValueError: No schedule.
 
-    Example:
+    Examples:
         >>> warm = PrecisionSchedule.static(8, total_steps=2)
         >>> rest = PrecisionSchedule.named("LR", q_min=3, q_max=8, num_cycles=1, total_steps=4)
         >>> join(warm, rest).bits_array().tolist()
@@ -58,7 +58,7 @@ def offset(schedule: Schedule, by: int) -> Schedule:
     Raises:
         ValueError: Bits would leave [1, 32].
 
-    Example:
+    Examples:
         >>> offset(PrecisionSchedule.static(6, total_steps=2), 2).bits_array().tolist()
         [8, 8]
     """
@@ -71,7 +71,7 @@ def scale(schedule: Schedule, factor: float) -> Schedule:
     Raises:
         ValueError: Bits would leave [1, 32], or the factor is not > 0.
 
-    Example:
+    Examples:
         >>> scale(PrecisionSchedule.static(8, total_steps=2), 2).bits_array().tolist()
         [16, 16]
     """
@@ -84,7 +84,7 @@ def clip(schedule: Schedule, low: int = 1, high: int = 32) -> Schedule:
     Raises:
         ValueError: The range is empty or leaves [1, 32].
 
-    Example:
+    Examples:
         >>> s = PrecisionSchedule.named("LR", q_min=2, q_max=8, num_cycles=1, total_steps=6)
         >>> clip(s, 4).bits_array().tolist()
         [4, 4, 4, 5, 6, 7]
@@ -102,7 +102,7 @@ def snap(schedule: Schedule, levels: Iterable[int]) -> Schedule:
     Raises:
         ValueError: The levels are not rising numbers of bits.
 
-    Example:
+    Examples:
         >>> s = PrecisionSchedule.named("LR", q_min=4, q_max=32, num_cycles=1, total_steps=8)
         >>> snap(s, (4, 8, 16, 32)).bits_array().tolist()
         [4, 8, 8, 16, 16, 16, 32, 32]
@@ -116,7 +116,7 @@ def overlay(schedule: Schedule, *windows: Deficit) -> Schedule:
     Raises:
         ValueError: A window goes on after the training.
 
-    Example:
+    Examples:
         >>> s = PrecisionSchedule.static(8, total_steps=6)
         >>> overlay(s, Deficit(start=2, length=3, bits=3)).bits_array().tolist()
         [8, 8, 3, 3, 3, 8]
@@ -135,7 +135,7 @@ def schedule_from_dict(mapping: Mapping[str, Any]) -> Schedule:
     Raises:
         ValueError: An unknown kind or key, or a version this trivet does not know.
 
-    Example:
+    Examples:
         >>> s = clip(PrecisionSchedule.static(8, total_steps=10), high=6)
         >>> schedule_from_dict(s.to_dict()) == s
         True

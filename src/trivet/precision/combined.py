@@ -259,7 +259,7 @@ def check_levels(levels: tuple[int, ...]) -> None:
     Raises:
         ValueError: As said. TypeError: A level is not a whole number.
 
-    Example:
+    Examples:
         >>> check_levels((4, 8, 16, 32))
     """
     for level in levels:

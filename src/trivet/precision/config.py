@@ -52,7 +52,7 @@ class ScheduleConfig:
         ValueError: An unknown name, a value outside its range, or an option without effect.
         TypeError: A number of bits that is not whole.
 
-    Example:
+    Examples:
         >>> config = ScheduleConfig(schedule="CR", q_min=4, q_max=32, levels=(4, 8, 16, 32))
         >>> [bits for _, _, bits in config.build_plain(80).runs()][:5]
         [4, 8, 16, 32, 4]
@@ -177,7 +177,7 @@ class ScheduleConfig:
 class PartConfig(ScheduleConfig):
     """One part of a joined schedule.
 
-    Example:
+    Examples:
         >>> PartConfig(share=0.1, schedule="static", bits=8).share
         0.1
     """
@@ -201,7 +201,7 @@ class PrecisionConfig(ScheduleConfig):
         ValueError: An unknown name, a value outside its range, or an option without effect.
         TypeError: A number of bits that is not whole.
 
-    Example:
+    Examples:
         >>> config = PrecisionConfig(schedule="RR", q_min=3, q_max=8, num_cycles=8)
         >>> config.build(64_000).name, config.forward_q_max, config.backward_bits
         ('RR', 8, 8)
@@ -273,7 +273,7 @@ class PrecisionConfig(ScheduleConfig):
         Raises:
             ValueError: The run is shorter than the number of cycles or than the deficit.
 
-        Example:
+        Examples:
             >>> PrecisionConfig(schedule="static", bits=6).build(10).bits(9)
             6
         """
@@ -290,7 +290,7 @@ class PrecisionConfig(ScheduleConfig):
     def build_roles(self, total_steps: int) -> Schedule | RoleSchedules | None:
         """What a controller takes: as `build`, and a schedule for each role where the configuration has them.
 
-        Example:
+        Examples:
             >>> config = PrecisionConfig(schedule="RR", gradient=ScheduleConfig(schedule="CT", q_min=6))
             >>> config.build_roles(80).bits(0)
             (3, 3, 8)

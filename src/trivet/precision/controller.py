@@ -48,7 +48,7 @@ FORMAT = 2
 class PrecisionController:
     """Steps a quantized model along a schedule, like a learning-rate scheduler.
 
-    Example:
+    Examples:
         >>> from trivet.precision import PrecisionSchedule, quantize_
         >>> model = quantize_(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
         >>> schedule = PrecisionSchedule.named("LR", q_min=3, q_max=8, num_cycles=1, total_steps=10)

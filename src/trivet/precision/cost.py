@@ -44,7 +44,7 @@ def layer_macs(model: nn.Module, example_input: Any) -> list[LayerCost]:
     Raises:
         ValueError: The example holds no tensor, or no example.
 
-    Example:
+    Examples:
         >>> model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Flatten(), nn.Linear(4 * 64, 10))
         >>> [(layer.name, layer.macs, layer.quantised) for layer in layer_macs(model, torch.zeros(1, 1, 8, 8))]
         [('0', 2304, True), ('2', 2560, False)]

@@ -14,7 +14,7 @@ import torch
 class Counter:
     """A count that only grows until it is set.
 
-    Example:
+    Examples:
         >>> counter = Counter(torch.device("cpu"))
         >>> counter.add(3)
         >>> counter.value

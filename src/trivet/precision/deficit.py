@@ -17,7 +17,7 @@ from trivet.precision.checks import check_bits, check_whole
 class Deficit:
     """A stretch of steps computed at other bits than the schedule says: a learning deficit, or a probing window.
 
-    Example:
+    Examples:
         >>> Deficit(start=0, length=100, bits=3).covers(99)
         True
     """
@@ -41,7 +41,7 @@ class Deficit:
     def covers(self, step: int) -> bool:
         """Whether the stretch contains the step.
 
-        Example:
+        Examples:
             >>> Deficit(start=5, length=2, bits=3).covers(7)
             False
         """
@@ -53,7 +53,7 @@ class Deficit:
         Raises:
             ValueError: It ends after `total_steps`.
 
-        Example:
+        Examples:
             >>> Deficit(start=5, length=2, bits=3).check_within(7)
         """
         end = self.start + self.length

@@ -40,7 +40,7 @@ _SKIPPED = ("torch", "builtins", "typing", "collections", "functools", "logging"
 def candidates(model: nn.Module) -> dict[str, nn.Module]:
     """Everything in a model that could be quantized, by name, in the order of its modules.
 
-    Example:
+    Examples:
         >>> list(candidates(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.LSTM(2, 2))))
         ['0', '2']
     """
@@ -65,7 +65,7 @@ def is_layer(module: nn.Module) -> bool:
 def might_multiply(module: nn.Module) -> bool:
     """Whether the forward of a module calls a product, as far as it can be followed.
 
-    Example:
+    Examples:
         >>> class Attention(nn.Module):
         ...     def forward(self, q, k):
         ...         return (q @ k.transpose(1, 2)).softmax(-1)

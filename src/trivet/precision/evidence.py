@@ -23,7 +23,7 @@ AIMS = ("cost", "balance", "quality")
 class StudyArm:
     """One arm of a finished study.
 
-    Example:
+    Examples:
         >>> StudyArm(name="RR", precision={"schedule": "RR"}, bitops=1e9, cost=0.4, gain=0.0, margin=0.01).label
         'undecided'
     """
@@ -74,7 +74,7 @@ def choose(aim: str, arms: Sequence[StudyArm], budget: float = 0.0) -> Choice | 
         arms: The arms.
         budget: Most BitOPs as a share of static 8-bit training; 0 for no limit. Arms above it do not qualify.
 
-    Example:
+    Examples:
         >>> full = StudyArm(name="fp32", precision={}, bitops=9.0, cost=16.0, gain=0.0, margin=0.01, label="reference")
         >>> rr = StudyArm(name="RR", precision={"schedule": "RR"}, bitops=1.0, cost=0.4, gain=-0.002, margin=0.01,
         ...               label="equivalent", pairs=8)

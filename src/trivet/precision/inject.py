@@ -52,7 +52,7 @@ def quantize_(model: nn.Module, filter_fn: Filter | None = None, *, quantizer: s
         TrivetError: The model, or a part of it, is quantized already.
         ValueError: There is nothing to quantize, no quantizer has that name, or a lazy layer has no weights yet.
 
-    Example:
+    Examples:
         >>> model = quantize_(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
         >>> [site.name for site in quantized_sites(model)], type(model[0]).__name__
         (['0'], 'Linear')
@@ -87,7 +87,7 @@ def dequantize_(model: nn.Module) -> nn.Module:
     Raises:
         TrivetError: The model is not quantized.
 
-    Example:
+    Examples:
         >>> model = quantize_(nn.Linear(2, 2))
         >>> "forward" in vars(dequantize_(model))
         False
@@ -104,7 +104,7 @@ def dequantize_(model: nn.Module) -> nn.Module:
 def default_filter(model: nn.Module) -> Filter:
     """What `quantize_` does without a filter: everything but embeddings and the final classifier.
 
-    Example:
+    Examples:
         >>> model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4), nn.Linear(4, 2))
         >>> usual = default_filter(model)
         >>> model = quantize_(model, lambda module, name: usual(module, name) or name == "2")
@@ -121,7 +121,7 @@ def default_filter(model: nn.Module) -> Filter:
 def chosen_layers(model: nn.Module, filter_fn: Filter | None = None) -> set[str]:
     """Names of the layers and modules that `quantize_` would quantize.
 
-    Example:
+    Examples:
         >>> sorted(chosen_layers(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))))
         ['0']
     """

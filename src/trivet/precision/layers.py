@@ -30,7 +30,7 @@ _FORWARDS = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.
 def is_plain(module: nn.Module) -> bool:
     """Whether the layer computes exactly what Linear, Conv1d, Conv2d or Conv3d computes.
 
-    Example:
+    Examples:
         >>> is_plain(nn.Linear(2, 2)), is_plain(nn.ReLU())
         (True, False)
     """

@@ -11,7 +11,7 @@ import torch
 def in_memory_order(x: torch.Tensor) -> torch.Tensor:
     """A view with the dimensions in the order of memory: channels last, if the tensor is laid out so.
 
-    Example:
+    Examples:
         >>> x = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
         >>> in_memory_order(x).shape, in_memory_order(x).is_contiguous()
         (torch.Size([2, 4, 5, 3]), True)
@@ -22,7 +22,7 @@ def in_memory_order(x: torch.Tensor) -> torch.Tensor:
 def as_laid_out(flat: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A flat tensor as a view with the shape and the order in memory of another.
 
-    Example:
+    Examples:
         >>> like = torch.zeros(1, 2, 1, 2).to(memory_format=torch.channels_last)
         >>> as_laid_out(torch.arange(4), like).tolist()
         [[[[0, 2]], [[1, 3]]]]

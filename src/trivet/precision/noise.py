@@ -39,7 +39,7 @@ _LARGEST_TABLE = 2**24
 def stream_key(seed: int, step: int, rank: int) -> int:
     """31-bit key of a training step.
 
-    Example:
+    Examples:
         >>> stream_key(0, 1, 0) == stream_key(0, 1, 0), stream_key(0, 1, 0) == stream_key(0, 2, 0)
         (True, False)
     """
@@ -49,7 +49,7 @@ def stream_key(seed: int, step: int, rank: int) -> int:
 def layer_salt(name: str) -> int:
     """31-bit salt of a layer, from its qualified name.
 
-    Example:
+    Examples:
         >>> 0 <= layer_salt("layer1.0.conv1") < 2**31
         True
     """
@@ -59,7 +59,7 @@ def layer_salt(name: str) -> int:
 def stream_offset(key: Count, salt: int, call: Count) -> Count:
     """Where in the stream a layer's call begins; the same for whole numbers and for 0-d int64 tensors.
 
-    Example:
+    Examples:
         >>> stream_offset(123, 456, 0) == int(stream_offset(torch.tensor(123), 456, torch.tensor(0)))
         True
     """
@@ -75,7 +75,7 @@ def hashed_noise(counter: torch.Tensor) -> torch.Tensor:
     Returns:
         float32 in (−½, ½), same shape.
 
-    Example:
+    Examples:
         >>> float(hashed_noise(torch.arange(PERIOD)).double().mean())
         0.0
     """
@@ -96,7 +96,7 @@ def noise_like(x: torch.Tensor, offset: int | torch.Tensor) -> torch.Tensor:
     Returns:
         float32, shape and memory layout of x.
 
-    Example:
+    Examples:
         >>> x = torch.zeros(2, 3)
         >>> bool((noise_like(x, 5) == noise_like(x, torch.tensor(5))).all())
         True

@@ -36,7 +36,7 @@ class PlainGrid(NamedTuple):
 def plain_range(x: torch.Tensor) -> tuple[float, float] | None:
     """Smallest and largest element, widened to contain zero; None when one is not finite or beyond `range_limit`.
 
-    Example:
+    Examples:
         >>> plain_range(torch.tensor([1.0, -2.0])), plain_range(torch.tensor([1.0, float("nan")]))
         ((-2.0, 1.0), None)
     """
@@ -59,7 +59,7 @@ def plain_grid(
         stochastic: Whether noise will be added.
         within: Whether all elements lie in the range.
 
-    Example:
+    Examples:
         >>> plain_grid(-1.0, 2.0, 3.0)[:4]
         (1.0, 1.0, -1.0, 2.0)
     """
@@ -84,7 +84,7 @@ def round_plain(x: torch.Tensor, grid: PlainGrid, noise: torch.Tensor | None = N
         grid: From `plain_grid`.
         noise: Same shape; added before rounding, in units of the scale.
 
-    Example:
+    Examples:
         >>> round_plain(torch.tensor([-1.0, 0.0, 0.6, 2.0]), plain_grid(-1.0, 2.0, 3.0)).tolist()
         [-1.0, 0.0, 1.0, 2.0]
     """

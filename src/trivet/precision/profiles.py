@@ -52,7 +52,7 @@ def growth(profile: str, z: float, *, exponent: float = EXPONENT, rex_constant: 
     Raises:
         ValueError: No profile has that name.
 
-    Example:
+    Examples:
         >>> [round(growth("exponential", z), 3) for z in (0.0, 0.5, 1.0)]
         [0.0, 0.865, 0.982]
     """
@@ -73,7 +73,7 @@ def check_constants(exponent: float, rex_constant: float) -> None:
     Raises:
         ValueError: The exponent is not > 0, or the REX constant not in (0, 1).
 
-    Example:
+    Examples:
         >>> check_constants(EXPONENT, REX_PUBLISHED)
     """
     if not (math.isfinite(exponent) and exponent > 0):

@@ -21,7 +21,7 @@ COLORS = ("#7468e6", "#2b7fc4", "#0c9a76", "#9a7d12", "#d4610c", "#c4475a", "#b3
 class LevelCurve:
     """How the loss fell at one level.
 
-    Example:
+    Examples:
         >>> reference = LevelCurve(bits=8, losses=(2.0, 1.0), windows=(2.0, 1.0))
         >>> LevelCurve(bits=3, losses=(2.0, 1.2), windows=(2.0, 1.2)).against(reference).progress
         (0.0, 0.8)

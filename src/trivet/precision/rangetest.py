@@ -55,7 +55,7 @@ class RangeTestConfig:
     Raises:
         ValueError: A constant out of range.
 
-    Example:
+    Examples:
         >>> RangeTestConfig().steps
         16
     """
@@ -119,7 +119,7 @@ def range_test(
     Raises:
         ValueError: Too few batches, or a model without layers to quantize.
 
-    Example:
+    Examples:
         >>> x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
         >>> make = lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
         >>> result = range_test(make, [(x, (x[:, 0] > 0).long())] * 16)

@@ -31,7 +31,7 @@ class RoleSchedules:
     Raises:
         ValueError: They are made for trainings of different lengths.
 
-    Example:
+    Examples:
         >>> forward = PrecisionSchedule.named("CR", q_min=3, q_max=8, num_cycles=2, total_steps=100)
         >>> roles = RoleSchedules.of(forward, grad_bits=8)
         >>> roles.bits(0), round(roles.relative_cost() / forward.relative_cost(8), 6)
@@ -78,7 +78,7 @@ class RoleSchedules:
     def runs(self) -> list[tuple[int, int, tuple[int, int, int]]]:
         """Stretches of equal bits: first step, number of steps, bits of the three roles.
 
-        Example:
+        Examples:
             >>> s = PrecisionSchedule.static(8, total_steps=4)
             >>> RoleSchedules(weight=s, activation=s.with_deficit(length=1, bits=4), gradient=s).runs()
             [(0, 1, (8, 4, 8)), (1, 3, (8, 8, 8))]
@@ -104,7 +104,7 @@ class RoleSchedules:
         Raises:
             ValueError: Another kind, a version this trivet does not know, or a missing role.
 
-        Example:
+        Examples:
             >>> roles = RoleSchedules.of(PrecisionSchedule.static(6, total_steps=4), grad_bits=8)
             >>> RoleSchedules.from_dict(roles.to_dict()) == roles
             True
@@ -124,7 +124,7 @@ class RoleSchedules:
 def role_bitops_per_mac(weight: int, activation: int, gradient: int) -> int:
     """BitOPs of one multiply-accumulate in one training step: b_w b_a + b_g (b_w + b_a).
 
-    Example:
+    Examples:
         >>> role_bitops_per_mac(8, 8, 8), role_bitops_per_mac(4, 8, 8)
         (192, 128)
     """

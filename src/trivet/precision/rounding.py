@@ -65,7 +65,7 @@ class Grid(NamedTuple):
 def widen(x: torch.Tensor) -> torch.Tensor:
     """The tensor in the dtype that ranges and grids are computed in.
 
-    Example:
+    Examples:
         >>> widen(torch.zeros(1, dtype=torch.bfloat16)).dtype
         torch.float32
     """
@@ -75,7 +75,7 @@ def widen(x: torch.Tensor) -> torch.Tensor:
 def range_limit(dtype: torch.dtype) -> float:
     """A quarter of the largest number of a dtype; ranges end there, so that no grid overflows.
 
-    Example:
+    Examples:
         >>> range_limit(torch.float32) < 8.6e37
         True
     """
@@ -90,7 +90,7 @@ def in_eager_cpu(x: torch.Tensor) -> bool:
 def raw_range(x: torch.Tensor, dims: tuple[int, ...] = ()) -> tuple[torch.Tensor, torch.Tensor]:
     """Smallest and largest value over `dims` (kept), or over all when none are given.
 
-    Example:
+    Examples:
         >>> raw_range(torch.tensor([[1.0, -2.0], [0.5, 3.0]]), (1,))[1].tolist()
         [[1.0], [3.0]]
     """
@@ -107,7 +107,7 @@ def finite_range(x: torch.Tensor, dims: tuple[int, ...] = ()) -> Range:
         x: float32 or float64, not empty.
         dims: Dimensions to reduce; all when none are given.
 
-    Example:
+    Examples:
         >>> r = finite_range(torch.tensor([1.0, float("nan"), float("inf"), -2.0]))
         >>> r.low.item(), r.high.item(), r.non_finite.item()
         (-2.0, 1.0, 2)
@@ -135,7 +135,7 @@ def make_grid(low: torch.Tensor, high: torch.Tensor, levels: torch.Tensor, *, st
         levels: 0-d, 2^b − 1.
         stochastic: Whether noise will be added before rounding.
 
-    Example:
+    Examples:
         >>> grid = make_grid(torch.tensor(-1.0), torch.tensor(2.0), torch.tensor(3.0))
         >>> [part.item() for part in grid]
         [1.0, -1.0, 2.0]
@@ -159,7 +159,7 @@ def round_to_grid(
         noise: Added before rounding, in units of the scale.
         keep_non_finite: Whether x may hold NaN or infinities, which then stay.
 
-    Example:
+    Examples:
         >>> grid = make_grid(torch.tensor(-1.0), torch.tensor(2.0), torch.tensor(3.0))
         >>> round_to_grid(torch.tensor([-5.0, 0.0, 0.6, 9.0]), grid).tolist()
         [-1.0, 0.0, 1.0, 2.0]
@@ -193,7 +193,7 @@ def published_round(
         levels: 0-d, 2^b − 1.
         noise: Added before rounding, in units of the scale.
 
-    Example:
+    Examples:
         >>> zero_to_one = torch.tensor(0.0), torch.tensor(1.0), torch.tensor(3.0)
         >>> published_round(torch.tensor([0.0, 0.4, 1.0]), *zero_to_one).mul(3).tolist()
         [0.0, 1.0, 3.0]

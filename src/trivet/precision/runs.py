@@ -49,7 +49,7 @@ def find_runs(bits: Callable[[int], int], edges: Sequence[int]) -> list[tuple[in
     Returns:
         Triples (first step, number of steps, bits), in order and without gaps; neighbors differ in their bits.
 
-    Example:
+    Examples:
         >>> find_runs(lambda step: 3 + step // 4, [0, 10])
         [(0, 4, 3), (4, 4, 4), (8, 2, 5)]
     """

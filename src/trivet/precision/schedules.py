@@ -47,7 +47,7 @@ class PrecisionSchedule(Schedule):
         ValueError: A value outside its range, or an option that would have no effect.
         TypeError: A count that is not a whole number.
 
-    Example:
+    Examples:
         >>> s = PrecisionSchedule.named("RR", q_min=3, q_max=8, num_cycles=8, total_steps=64_000)
         >>> s.bits(0), s.bits(63_999), round(s.mean_bits, 3), s.group
         (3, 8, 3.805, 'small')
@@ -126,7 +126,7 @@ class PrecisionSchedule(Schedule):
     def names() -> list[str]:
         """Names of the ten published schedules.
 
-        Example:
+        Examples:
             >>> PrecisionSchedule.names()
             ['CR', 'LR', 'ER', 'RR', 'CT', 'LT', 'ETV', 'ETH', 'RTV', 'RTH']
         """
@@ -163,7 +163,7 @@ class PrecisionSchedule(Schedule):
         Raises:
             ValueError: No schedule has that name, or a value outside its range.
 
-        Example:
+        Examples:
             >>> PrecisionSchedule.named("CT", q_min=3, q_max=8, num_cycles=2, total_steps=10).bits_array().tolist()
             [8, 8, 6, 5, 3, 3, 3, 5, 6, 8]
         """
@@ -188,7 +188,7 @@ class PrecisionSchedule(Schedule):
     def static(cls, bits: int, *, total_steps: int) -> PrecisionSchedule:
         """The same bits at every step.
 
-        Example:
+        Examples:
             >>> PrecisionSchedule.static(8, total_steps=4).bits_array().tolist()
             [8, 8, 8, 8]
         """
@@ -199,7 +199,7 @@ class PrecisionSchedule(Schedule):
     def name(self) -> str:
         """One of the ten names, static followed by the bits, or custom.
 
-        Example:
+        Examples:
             >>> PrecisionSchedule.static(6, total_steps=4).name
             'static6'
         """
@@ -243,7 +243,7 @@ class PrecisionSchedule(Schedule):
         Returns:
             Triples (first step, number of steps, bits), in order and without gaps.
 
-        Example:
+        Examples:
             >>> PrecisionSchedule.named("LR", q_min=3, q_max=5, num_cycles=1, total_steps=8).runs()
             [(0, 2, 3), (2, 5, 4), (7, 1, 5)]
         """
@@ -253,7 +253,7 @@ class PrecisionSchedule(Schedule):
     def group(self) -> str:
         """small, medium or large, by the compute the cycles use; deficits do not count.
 
-        Example:
+        Examples:
             >>> PrecisionSchedule.named("RTH", q_min=3, q_max=8, num_cycles=8, total_steps=800).group
             'small'
         """
@@ -271,7 +271,7 @@ class PrecisionSchedule(Schedule):
             length: Number of steps; exactly so many are changed.
             bits: Bits inside it.
 
-        Example:
+        Examples:
             >>> s = PrecisionSchedule.static(8, total_steps=6).with_deficit(start=1, length=2, bits=3)
             >>> s.bits_array().tolist()
             [8, 3, 3, 8, 8, 8]
@@ -282,7 +282,7 @@ class PrecisionSchedule(Schedule):
     def to_dict(self) -> dict[str, Any]:
         """The schedule as plain values for JSON or YAML, with the version of the format.
 
-        Example:
+        Examples:
             >>> s = PrecisionSchedule.static(8, total_steps=10)
             >>> PrecisionSchedule.from_dict(s.to_dict()) == s
             True
@@ -298,7 +298,7 @@ class PrecisionSchedule(Schedule):
         Raises:
             ValueError: Another kind, a version this trivet does not know, or an unknown or missing key.
 
-        Example:
+        Examples:
             >>> PrecisionSchedule.from_dict({"format": 1})
             Traceback (most recent call last):
             ...

@@ -306,7 +306,7 @@ class GradientProbe:
 def relative_error(x: torch.Tensor, rounded: torch.Tensor) -> float | None:
     """‖x − x̂‖ / ‖x‖ over the finite elements; None for a tensor of zeros.
 
-    Example:
+    Examples:
         >>> relative_error(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 5.0]))
         0.2
     """

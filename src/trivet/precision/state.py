@@ -55,7 +55,7 @@ class Scalar:
 class Dial:
     """Bits of one role.
 
-    Example:
+    Examples:
         >>> dial = Dial(8)
         >>> dial.set(3)
         >>> dial.bits, dial.levels(torch.device("cpu")).item(), dial.exact

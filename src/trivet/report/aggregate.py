@@ -34,7 +34,7 @@ class CurveRow(NamedTuple):
 def t_half_width(sd: float, n: int, confidence: float = 0.95) -> float | None:
     """Half the t-interval of a mean; None below two values.
 
-    Example:
+    Examples:
         >>> round(t_half_width(1.0, 4), 4), t_half_width(1.0, 1)
         (1.5912, None)
     """
@@ -48,7 +48,7 @@ def t_half_width(sd: float, n: int, confidence: float = 0.95) -> float | None:
 def thin(steps: Iterable[int], most: int = MAX_POINTS) -> list[int]:
     """At most `most` of the steps, evenly spread, first and last always kept.
 
-    Example:
+    Examples:
         >>> thin([5, 1, 2, 3, 4, 6, 7], most=3)
         [1, 4, 7]
     """
@@ -69,7 +69,7 @@ def bands(rows: Iterable[CurveRow], arms: list[str]) -> list[dict[str, Any]]:
     Returns:
         Rows with `arm`, `step`, `n`, `mean`, `low`, `high`; the last two are None with one seed.
 
-    Example:
+    Examples:
         >>> bands([CurveRow("a", 0, 1, 1.0), CurveRow("a", 1, 1, 3.0)], ["a"])[0]["mean"]
         2.0
     """
@@ -92,7 +92,7 @@ def bands(rows: Iterable[CurveRow], arms: list[str]) -> list[dict[str, Any]]:
 def single_lines(rows: Iterable[CurveRow]) -> list[dict[str, Any]]:
     """Each run's own line up to its last finite value, thinned; for runs that are in no band.
 
-    Example:
+    Examples:
         >>> single_lines([CurveRow("a", 0, 1, 2.0), CurveRow("a", 0, 2, float("nan"))])
         [{'arm': 'a', 'seed': 0, 'step': 1, 'value': 2.0, 'last': True}]
     """
@@ -119,7 +119,7 @@ def precision_lines(rows: Iterable[CurveRow], arms: list[str]) -> list[dict[str,
         One mapping an arm that logged bits: `arm`, `seeds_agree`, `logged` (number of logged steps), `mean_bits`
         (over the logged steps) and `points`, a list of `[step, bits]`.
 
-    Example:
+    Examples:
         >>> lines = precision_lines([CurveRow("a", 0, s, b) for s, b in [(1, 3), (2, 3), (3, 8), (4, 8)]], ["a"])
         >>> lines[0]["points"], lines[0]["mean_bits"]
         ([[1, 3], [3, 8], [4, 8]], 5.5)
@@ -162,7 +162,7 @@ def _plain(value: float) -> float:
 def spread(values: list[float]) -> dict[str, Any] | None:
     """Mean, standard deviation, smallest and largest of measured values; None without values.
 
-    Example:
+    Examples:
         >>> spread([1.0, 3.0])["mean"], spread([])
         (2.0, None)
     """

@@ -96,7 +96,7 @@ def render(summary: Summary) -> str:
 def glue(text: str) -> str:
     r"""Keep `n = 8`, `p < 0.05` and `95 %` on one line.
 
-    Example:
+    Examples:
         >>> glue("n = 8 pairs, 95 %") == "n\u00a0=\u00a08 pairs, 95\u00a0%"
         True
     """
@@ -106,7 +106,7 @@ def glue(text: str) -> str:
 def json_for_script(value: Any) -> str:
     r"""JSON that can stand inside a `<script>` element whatever its strings hold.
 
-    Example:
+    Examples:
         >>> json_for_script("</script><!--")
         '"\\u003c/script\\u003e\\u003c!--"'
     """
@@ -117,7 +117,7 @@ def json_for_script(value: Any) -> str:
 def harness_text(harness: Mapping[str, float] | None) -> str:
     """How much of the slots' time was training, and where the rest went; empty when it was not recorded.
 
-    Example:
+    Examples:
         >>> harness_text({"slot_seconds": 20, "train": 16, "waiting": 2, "overhead": 2, "idle": 0})
         '80 % of 20.0 slot-seconds was training, 10 % waiting for the warm server, 10 % overhead of runs, \
 0 % empty slots'

@@ -24,7 +24,7 @@ _END_MARK = "/* trivet: end of bundle */"
 def cache_folder() -> Path:
     """Folder for files that can be made again: `$TRIVET_CACHE`, else `$XDG_CACHE_HOME/trivet`, else `~/.cache/trivet`.
 
-    Example:
+    Examples:
         >>> cache_folder().name != ""
         True
     """

@@ -28,7 +28,7 @@ def summarize_environments(
         `runs` (number of records), `shared` (section → dotted key → value), `differences` (a list of mappings with
         `key`, `values` (value, runs, arms) and `confounded`), `not_realised` (setting, runs, arms).
 
-    Example:
+    Examples:
         >>> two = {"r1": {"packages": {"torch": "2.1"}}, "r2": {"packages": {"torch": "2.2"}}}
         >>> summarize_environments(two, {"r1": "a", "r2": "b"})["differences"][0]["confounded"]
         True
@@ -61,7 +61,7 @@ def summarize_environments(
 def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one mapping with dotted keys.
 
-    Example:
+    Examples:
         >>> flatten({"a": {"b": 1}, "c": [2]})
         {'a.b': 1, 'c': [2]}
     """

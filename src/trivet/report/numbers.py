@@ -23,7 +23,7 @@ def decimals_for(width: float | None, *, significant: int = 2) -> int | None:
     Returns:
         Decimals in [0, 12], or None when `width` says nothing.
 
-    Example:
+    Examples:
         >>> decimals_for(0.0123), decimals_for(45.0), decimals_for(None)
         (3, 0, None)
     """
@@ -35,7 +35,7 @@ def decimals_for(width: float | None, *, significant: int = 2) -> int | None:
 def number(value: float | None, decimals: int | None = None, *, signed: bool = False) -> str:
     """One number as text; four significant digits when no decimals are asked for.
 
-    Example:
+    Examples:
         >>> number(0.91234, 3), number(0.002, 3, signed=True), number(-1.5, 1), number(None), number(1.5e9)
         ('0.912', '+0.002', '−1.5', '–', '1.5e+09')
     """
@@ -53,7 +53,7 @@ def number(value: float | None, decimals: int | None = None, *, signed: bool = F
 def interval(low: float | None, high: float | None, decimals: int | None = None, *, signed: bool = False) -> str:
     """Both ends of an interval in square brackets.
 
-    Example:
+    Examples:
         >>> interval(0.1, 0.2, 2), interval(None, None)
         ('[0.10, 0.20]', '–')
     """
@@ -65,7 +65,7 @@ def interval(low: float | None, high: float | None, decimals: int | None = None,
 def p_value(p: float | None) -> str:
     """A p-value with three decimals, never printed as zero.
 
-    Example:
+    Examples:
         >>> p_value(0.0078), p_value(0.00001), p_value(None)
         ('0.008', '< 0.001', '–')
     """
@@ -77,7 +77,7 @@ def p_value(p: float | None) -> str:
 def common_exponent(values: list[float]) -> int:
     """Multiple of three that brings the largest value into [1, 1000); 0 below a thousand.
 
-    Example:
+    Examples:
         >>> common_exponent([3.2e13, 5e11]), common_exponent([12.0]), common_exponent([])
         (12, 0, 0)
     """
@@ -90,7 +90,7 @@ def common_exponent(values: list[float]) -> int:
 def power_of_ten(exponent: int) -> str:
     """`10ⁿ` with a real superscript.
 
-    Example:
+    Examples:
         >>> power_of_ten(12)
         '10¹²'
     """
@@ -100,7 +100,7 @@ def power_of_ten(exponent: int) -> str:
 def count(n: int, singular: str, plural: str = "") -> str:
     """A count with its noun.
 
-    Example:
+    Examples:
         >>> count(1, "run"), count(3, "run"), count(1234, "seed")
         ('1 run', '3 runs', '1,234 seeds')
     """
@@ -110,7 +110,7 @@ def count(n: int, singular: str, plural: str = "") -> str:
 def listing(names: list[str]) -> str:
     """Names joined as in a sentence.
 
-    Example:
+    Examples:
         >>> listing(["a"]), listing(["a", "b"]), listing(["a", "b", "c"])
         ('a', 'a and b', 'a, b and c')
     """

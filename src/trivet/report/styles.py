@@ -28,7 +28,7 @@ class ArmStyle:
 def arm_styles(arms: list[str], baseline: str = "") -> dict[str, ArmStyle]:
     """Style of each arm by name; the baseline is neutral gray with a full line.
 
-    Example:
+    Examples:
         >>> styles = arm_styles(["fp32", "RR"], baseline="fp32")
         >>> styles["fp32"].color, styles["RR"].dash
         ('#7b828c', ())

@@ -86,7 +86,7 @@ def summarize(results: Results) -> dict[str, Any]:
 def finite(value: Any) -> Any:
     """The same value with NaN and infinity turned into None, and tuples into lists.
 
-    Example:
+    Examples:
         >>> finite({"a": float("nan"), "b": (1, float("inf"))})
         {'a': None, 'b': [1, None]}
     """

@@ -30,7 +30,7 @@ Summary = Mapping[str, Any]
 class Table:
     """Headers, rows of text, and which columns hold numbers.
 
-    Example:
+    Examples:
         >>> print(Table(title="t", headers=("arm", "n"), rows=(("a", "8"),), numeric=frozenset({1})).to_text())
         arm  n
         ───  ─
@@ -259,7 +259,7 @@ def _filled(summary: Summary) -> list[Table]:
 def runs_text(runs: Mapping[str, int]) -> str:
     """How many runs finished, and what became of the others.
 
-    Example:
+    Examples:
         >>> runs_text({"planned": 8, "finished": 6, "diverged": 1, "unreadable": 1})
         '6 of 8; 1 diverged, 1 unreadable'
     """
@@ -298,7 +298,7 @@ def _some_arms(arms: list[str], summary: Summary) -> str:
 def value_text(value: Any) -> str:
     """A recorded setting as text.
 
-    Example:
+    Examples:
         >>> value_text(None), value_text(True), value_text([1])
         ('not recorded', 'true', '[1]')
     """
@@ -319,7 +319,7 @@ def _markdown(text: str) -> str:
 def printable(text: str) -> str:
     r"""Text that cannot steer a terminal: control characters and line breaks become spaces.
 
-    Example:
+    Examples:
         >>> printable("a\x1b[31mb\nc")
         'a [31mb c'
     """

@@ -120,7 +120,7 @@ def compare(
         TypeError: An arm is not a flat sequence of numbers.
         ValueError: A value is not finite, paired arms differ in length, or an arm has fewer than 2 values.
 
-    Example:
+    Examples:
         >>> a, b = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.5, 2.6, 3.4, 4.7, 5.3, 6.5]
         >>> result = compare(a, b, names=("fp32", "RR"))
         >>> round(result.effect, 3), result.p

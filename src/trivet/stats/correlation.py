@@ -96,7 +96,7 @@ def rank_correlation(
         ValueError: Too few arms or seeds, rows of different lengths, all x or all mean outcomes equal, or an option
             out of range.
 
-    Example:
+    Examples:
         >>> outcomes = [[0.80, 0.81, 0.82], [0.85, 0.84, 0.86], [0.83, 0.83, 0.83], [0.90, 0.91, 0.92]]
         >>> result = rank_correlation([1.0, 2.0, 3.0, 4.0], outcomes)
         >>> result.coefficient, result.of_means

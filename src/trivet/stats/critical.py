@@ -123,7 +123,7 @@ def critical_period(
         TypeError: Something that is not numbers.
         ValueError: Too few points or seeds, rows of other lengths, or an option out of range.
 
-    Example:
+    Examples:
         >>> base = [0.90, 0.91, 0.89, 0.90]
         >>> rows = [[0.90, 0.91, 0.89, 0.90], [0.89, 0.901, 0.88, 0.89], [0.84, 0.85, 0.83, 0.841]]
         >>> found = critical_period([100, 200, 400], rows, base, margin=0.02)

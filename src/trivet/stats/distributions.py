@@ -21,7 +21,7 @@ __all__ = ["chi_average", "normal_cdf", "sd_factors", "t_quantile", "t_tail"]
 def t_quantile(df: float, p: float) -> float:
     """Quantile of Student's t.
 
-    Example:
+    Examples:
         >>> round(t_quantile(7, 0.975), 4)
         2.3646
     """
@@ -33,7 +33,7 @@ def t_quantile(df: float, p: float) -> float:
 def t_tail(df: float, t: float) -> float:
     """Upper tail area P(T > t) of Student's t; `t` may be infinite.
 
-    Example:
+    Examples:
         >>> round(t_tail(7, 2.3646), 4), t_tail(7, math.inf)
         (0.025, 0.0)
     """
@@ -53,7 +53,7 @@ def normal_cdf(x: FloatArray | float) -> FloatArray:
 def sd_factors(df: int, confidence: float) -> tuple[float, float]:
     """Factors by which a standard deviation with `df` degrees of freedom turns into its interval (normal data).
 
-    Example:
+    Examples:
         >>> low, high = sd_factors(4, 0.95)
         >>> f"{low:.2f} to {high:.2f}"
         '0.60 to 2.87'
@@ -69,7 +69,7 @@ def chi_average(integrand: Callable[[FloatArray], FloatArray], df: int, upper: f
 
     Gauss–Legendre quadrature with 96 nodes between the 1e-13 tails of u; good to about 1e-9 for smooth integrands.
 
-    Example:
+    Examples:
         >>> round(chi_average(lambda u: u**2, 7), 6)
         1.0
     """

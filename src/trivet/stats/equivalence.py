@@ -78,7 +78,7 @@ def equivalence(a: Values, b: Values, margin: float, alpha: float = 0.05) -> Equ
         TypeError: An arm is not a flat sequence of numbers. ValueError: A value is not finite, the arms differ in
             length or have fewer than 2 values, or `margin` or `alpha` is out of range.
 
-    Example:
+    Examples:
         >>> result = equivalence([0.90, 0.91, 0.92, 0.93], [0.901, 0.909, 0.921, 0.93], margin=0.01)
         >>> result.equivalent, round(result.p, 4)
         (True, 0.0001)

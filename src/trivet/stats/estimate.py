@@ -61,7 +61,7 @@ def estimate(values: Values, *, confidence: float = 0.95) -> Estimate:
         TypeError: `values` is not a flat sequence of numbers.
         ValueError: `values` is empty or holds a value that is not finite, or `confidence` is out of range.
 
-    Example:
+    Examples:
         >>> print(estimate([0.91, 0.92, 0.90, 0.93]))
         0.915 (95 % t-interval 0.894 to 0.936, n = 4)
     """

@@ -54,7 +54,7 @@ def decide_pairs(
         TypeError: An arm is not a flat sequence of numbers.
         ValueError: A value is not finite, two arms differ in length, or an argument is out of range.
 
-    Example:
+    Examples:
         >>> low, high = [1.0, 1.2, 1.1, 1.3, 1.2, 1.1, 1.4, 1.2], [2.1, 2.0, 2.2, 2.4, 2.1, 2.3, 2.2, 2.1]
         >>> up, same = ArmPair(names=("x", "y"), a=low, b=high), ArmPair(names=("x", "z"), a=low, b=low)
         >>> first, second = decide_pairs([up, same])
@@ -108,7 +108,7 @@ def decide_family(
         TypeError: An arm is not a flat sequence of numbers.
         ValueError: A value is not finite, an arm's length differs from the baseline's, or an argument is out of range.
 
-    Example:
+    Examples:
         >>> base = [1.0, 1.2, 1.1, 1.3, 1.2, 1.1, 1.4, 1.2]
         >>> verdicts = decide_family(base, {"same": base, "up": [x + 1 for x in base]}, margin=0.1)
         >>> {name: verdict.label for name, verdict in verdicts.items()}

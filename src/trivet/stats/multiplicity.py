@@ -26,7 +26,7 @@ def holm(p: Sequence[float] | FloatArray) -> FloatArray:
         TypeError: `p` is not a flat sequence of numbers.
         ValueError: A value outside [0, 1].
 
-    Example:
+    Examples:
         >>> holm([0.01, 0.04, 0.03]).tolist()
         [0.03, 0.06, 0.06]
     """

@@ -49,7 +49,7 @@ def power_different(
     Raises:
         ValueError: An argument is out of range.
 
-    Example:
+    Examples:
         >>> round(power_different(10, 1.0, rule="t"), 3)
         0.803
     """
@@ -80,7 +80,7 @@ def power_equivalent(
     Raises:
         ValueError: An argument is out of range.
 
-    Example:
+    Examples:
         >>> round(power_equivalent(36, 0.5, rule="t"), 2)
         0.81
     """
@@ -127,7 +127,7 @@ def seeds_needed(
         ValueError: An argument is out of range, both or neither question is asked, or more than a million pairs are
             needed.
 
-    Example:
+    Examples:
         >>> seeds_needed(0.01, difference=0.01), seeds_needed(0.01, margin=0.005)
         (11, 36)
     """
@@ -184,7 +184,7 @@ def smallest_detectable(
     Raises:
         ValueError: An argument is out of range.
 
-    Example:
+    Examples:
         >>> round(smallest_detectable(0.01, 8), 4), smallest_detectable(0.01, 5)
         (0.0117, None)
     """

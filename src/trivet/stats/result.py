@@ -21,7 +21,7 @@ def plain(value: object) -> Any:
     Raises:
         TypeError: The value is of a kind that has no plain form.
 
-    Example:
+    Examples:
         >>> plain({"n": 8, "interval": (0.5, float("inf"))})
         {'n': 8, 'interval': [0.5, None]}
     """
@@ -45,7 +45,7 @@ def plain(value: object) -> Any:
 class Result:
     """Base of all result classes: adds `to_dict`.
 
-    Example:
+    Examples:
         >>> from trivet.stats import estimate
         >>> estimate([1.0, 2.0, 3.0]).to_dict()["mean"]
         2.0

@@ -99,7 +99,7 @@ def no_comparison(names: tuple[str, str], metric: str, n: int, more: int) -> str
 def unreported(lost: int, metric: str) -> str:
     """Say how many pairs were lost because a run finished without the metric.
 
-    Example:
+    Examples:
         >>> unreported(2, "acc")
         ' 2 further pairs could not be compared: a run did not report acc.'
         >>> unreported(0, "acc")

@@ -43,7 +43,7 @@ def sign_flip_p(differences: FloatArray, *, rounding: float = 0.0, seed: int = 0
         rounding: Rounding error of one difference, in the differences' unit.
         seed: Seed of the random patterns, used only above `EXACT_LIMIT` pairs.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> sign_flip_p(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
         0.03125
@@ -63,7 +63,7 @@ def sign_flip_p(differences: FloatArray, *, rounding: float = 0.0, seed: int = 0
 def sign_flip_method(n: int) -> str:
     """Name the way in which `sign_flip_p` handles n pairs.
 
-    Example:
+    Examples:
         >>> sign_flip_method(8)
         'exact sign-flip'
     """
@@ -76,7 +76,7 @@ def smallest_p(n: int) -> float:
     Args:
         n: Number of pairs, at least 1.
 
-    Example:
+    Examples:
         >>> [smallest_p(n) for n in (5, 6, 8)]
         [0.0625, 0.03125, 0.0078125]
     """
@@ -95,7 +95,7 @@ def min_pairs(alpha: float = 0.05, family_size: int = 1) -> int:
     Raises:
         ValueError: An argument is out of range.
 
-    Example:
+    Examples:
         >>> min_pairs(), min_pairs(family_size=7)
         (6, 9)
     """

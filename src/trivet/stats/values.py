@@ -124,7 +124,7 @@ def mean_and_sd(values: FloatArray, rounding: float = 0.0) -> tuple[float, float
     Values whose range is at most `rounding` count as equal: the standard deviation is exactly 0. The values are
     scaled by a power of two first, so that squares neither overflow nor vanish.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> mean_and_sd(np.array([1.0, 2.0, 3.0]))
         (2.0, 1.0)

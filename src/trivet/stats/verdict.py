@@ -107,7 +107,7 @@ def decide(
         TypeError: An arm is not a flat sequence of numbers.
         ValueError: A value is not finite, the arms differ in length, or another argument is out of range.
 
-    Example:
+    Examples:
         >>> a = [0.901, 0.912, 0.897, 0.905, 0.908, 0.899, 0.903, 0.910]
         >>> b = [0.902, 0.911, 0.899, 0.904, 0.909, 0.898, 0.902, 0.911]
         >>> verdict = decide(a, b, margin=0.005, names=("fp32", "RR"), metric="test_accuracy")

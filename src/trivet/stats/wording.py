@@ -16,7 +16,7 @@ class NumberStyle:
     Two significant digits of the half-width decide the decimals, but never more than six significant digits of the
     largest number; very small and very large numbers, and intervals that are a point, get three significant digits.
 
-    Example:
+    Examples:
         >>> write = NumberStyle(0.0031, 0.0123)
         >>> write(0.0123), write(-0.00004)
         ('+0.0123', '0.0000')
@@ -41,7 +41,7 @@ class NumberStyle:
 def plain_number(value: float) -> str:
     """Write a number with up to three significant digits and a true minus sign.
 
-    Example:
+    Examples:
         >>> plain_number(0.005), plain_number(-1234.5)
         ('0.005', '−1230')
     """
@@ -54,7 +54,7 @@ def plain_number(value: float) -> str:
 def percent(fraction: float) -> str:
     """Write a fraction as a percentage.
 
-    Example:
+    Examples:
         >>> percent(0.95), percent(0.975)
         ('95 %', '97.5 %')
     """
@@ -64,7 +64,7 @@ def percent(fraction: float) -> str:
 def p_text(p: float) -> str:
     """Write a p-value with its relation sign, two significant digits, never below 0.0001.
 
-    Example:
+    Examples:
         >>> p_text(0.0078125), p_text(1e-9), p_text(1.0)
         ('p = 0.0078', 'p < 0.0001', 'p = 1')
     """
@@ -76,7 +76,7 @@ def p_text(p: float) -> str:
 def pairs_text(n: int) -> str:
     """Write a number of pairs.
 
-    Example:
+    Examples:
         >>> pairs_text(1), pairs_text(8)
         ('1 pair', '8 pairs')
     """

@@ -18,7 +18,7 @@ from typing import Any
 class Harness:
     """Accounts of one or several invocations of `run`; all in seconds of a slot, measured.
 
-    Example:
+    Examples:
         >>> harness = Harness(runs=4, slots=2, wall=10, slot_seconds=20, train=16, waiting=2, overhead=1)
         >>> harness.efficiency, harness.idle
         (0.8, 1)

@@ -32,7 +32,7 @@ Factors = Mapping[str, Mapping[str, Patch]]
 class Arm:
     """One combination of levels.
 
-    Example:
+    Examples:
         >>> Arm(name="RR", levels={"precision": "RR"}, config={}).levels["precision"]
         'RR'
     """
@@ -55,7 +55,7 @@ def sections() -> tuple[str, ...]:
 def arm_name(levels: Mapping[str, str]) -> str:
     """Name of an arm.
 
-    Example:
+    Examples:
         >>> arm_name({"precision": "RR", "environment": "one-thread"}), arm_name({})
         ('RR · one-thread', 'base')
     """
@@ -70,7 +70,7 @@ def count_arms(factors: Factors) -> int:
 def combinations(factors: Factors) -> Iterator[dict[str, str]]:
     """Every combination of levels; the last factor changes fastest.
 
-    Example:
+    Examples:
         >>> [arm_name(levels) for levels in combinations({"a": {"x": {}, "y": {}}, "b": {"1": {}}})]
         ['x · 1', 'y · 1']
     """
@@ -88,7 +88,7 @@ def patched(base: Patch, factors: Factors, levels: Mapping[str, str], names: tup
         levels: Factor → chosen level.
         names: Names of the sections.
 
-    Example:
+    Examples:
         >>> factors = {"training": {"long": {"steps": 9}}}
         >>> patched({"training": {"steps": 5}}, factors, {"training": "long"}, ("training",))
         {'training': {'steps': 9}}

@@ -25,7 +25,7 @@ CPU = "cpu"
 class Capacity:
     """Pools of what runs occupy.
 
-    Example:
+    Examples:
         >>> capacity = Capacity(cores=8, slots=0, gpus=())
         >>> capacity.size("cpu")
         8
@@ -85,7 +85,7 @@ def measure_capacity(slots: int = 0, environ: Mapping[str, str] | None = None) -
 def count_cores() -> int:
     """CPU cores that this process may use: its affinity, and the quota of its container.
 
-    Example:
+    Examples:
         >>> count_cores() >= 1
         True
     """
@@ -101,7 +101,7 @@ def count_cores() -> int:
 def find_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
     """NVIDIA GPUs without asking torch: CUDA_VISIBLE_DEVICES when it is set, else what `nvidia-smi` lists.
 
-    Example:
+    Examples:
         >>> find_gpus({"CUDA_VISIBLE_DEVICES": "0,2"}), find_gpus({"CUDA_VISIBLE_DEVICES": ""})
         (('0', '2'), ())
     """

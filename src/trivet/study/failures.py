@@ -23,7 +23,7 @@ LOG_TAIL_BYTES = 4_000
 def is_full_disk_error(error: OSError) -> bool:
     """Whether an error says that the disk, or the user's quota, is full.
 
-    Example:
+    Examples:
         >>> import errno
         >>> is_full_disk_error(OSError(errno.ENOSPC, "No space left on device"))
         True
@@ -67,7 +67,7 @@ def log_tail(folder: RunFolder, limit: int = LOG_TAIL_BYTES) -> str:
 def describe_exit(code: int, folder: RunFolder) -> str:
     """One line on how a process without a result ended.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> describe_exit(-9, RunFolder(Path("nowhere")))
         'killed by SIGKILL'

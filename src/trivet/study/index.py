@@ -30,7 +30,7 @@ Row = tuple[str, str, str, int, str, int, float, float, float, str]
 class Index:
     """The cache of one study folder.
 
-    Example:
+    Examples:
         >>> Index(Path("nowhere/index.sqlite")).load()
         {}
     """

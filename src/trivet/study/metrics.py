@@ -38,7 +38,7 @@ def metric_problems(metric: str, arms: Sequence[Arm], file: str) -> list[Problem
 def unreported_text(metric: str, reported: Iterable[str]) -> str:
     """One line on runs that finished without the study's metric.
 
-    Example:
+    Examples:
         >>> unreported_text("acc", ["accuracy"])
         "the metric acc was not reported; reported: accuracy; did you mean 'accuracy'?"
     """

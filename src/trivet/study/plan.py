@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class PlannedRun:
     """One run of a study.
 
-    Example:
+    Examples:
         >>> PlannedRun(run_id="ab", arm="RR", levels={"precision": "RR"}, seed=3, block=0, config={}).seed
         3
     """
@@ -50,7 +50,7 @@ def plan(spec: StudySpec) -> list[PlannedRun]:
     Raises:
         ConfigError: An arm cannot be built.
 
-    Example:
+    Examples:
         >>> from trivet.study.spec import MetricSpec, StudySpec
         >>> spec = StudySpec(
         ...     name="two",

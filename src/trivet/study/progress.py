@@ -59,7 +59,7 @@ class Progress(Protocol):
 class LogProgress:
     """Logs one plain line an event: the default.
 
-    Example:
+    Examples:
         >>> LogProgress().begin(total=8, done=0, slots=2)
     """
 

@@ -28,7 +28,7 @@ class Record:
     A *diverged* run is an outcome; a *failed* one is missing data; an *unreadable* folder is neither and is never
     touched. *Pending* runs have not been started, or were interrupted and will resume.
 
-    Example:
+    Examples:
         >>> record = Record(run_id="ab", arm="RR", levels={}, seed=0, state="pending", folder=Path("ab"))
         >>> record.is_done, record.metrics
         (False, {})
@@ -112,7 +112,7 @@ def done_record(run: PlannedRun, path: Path, result: RunResult) -> Record:
 def error_text(content: Mapping[str, Any]) -> str:
     r"""One line that says why an attempt crashed; of quoted output its last line that says something.
 
-    Example:
+    Examples:
         >>> error_text({"type": "ValueError", "message": "no such file"})
         'ValueError: no such file'
         >>> error_text({"type": "CommandFailed", "message": "it ended with exit code 1; its last lines:\na\nb\n"})

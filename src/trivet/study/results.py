@@ -53,7 +53,7 @@ class CurvePoint(NamedTuple):
 class Results:
     """Every run of a study, done or not.
 
-    Example:
+    Examples:
         >>> from trivet.study.spec import MetricSpec
         >>> spec = StudySpec(name="s", base={}, seeds=2, metric=MetricSpec(name="loss"))
         >>> Results(spec, [], Path("studies/s")).arms

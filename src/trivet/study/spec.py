@@ -33,7 +33,7 @@ NAME_RULE = "a name of at most 100 letters, digits, '.', '_' and '-', beginning 
 class MetricSpec:
     """The number that the study decides on.
 
-    Example:
+    Examples:
         >>> MetricSpec(name="test_accuracy", margin=0.005).maximize
         True
         >>> MetricSpec(name="test_loss").maximize
@@ -65,7 +65,7 @@ class MetricSpec:
 class ResourcesSpec:
     """How much of the machine a study uses.
 
-    Example:
+    Examples:
         >>> ResourcesSpec(slots=2).slots
         2
     """
@@ -82,7 +82,7 @@ class ResourcesSpec:
 class StudySpec:
     r"""A study: base configuration, factors laid over it, seeds, metric.
 
-    Example:
+    Examples:
         >>> spec = StudySpec(
         ...     name="threads",
         ...     base={"task": {"command": "python train.py {seed}", "metrics": {"loss": r"loss: (\S+)"}}},

@@ -24,7 +24,7 @@ FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 class StudyStopped(TrivetError):
     """A study that stopped launching because of something outside it, such as a full disk; it can be resumed.
 
-    Example:
+    Examples:
         >>> StudyStopped("the disk is full").exit_code
         1
     """
@@ -38,7 +38,7 @@ class StudyStopped(TrivetError):
 class StudyInterrupted(KeyboardInterrupt):
     """A study stopped in order by a signal; it is a `KeyboardInterrupt`, so a script ends as Ctrl-C ends it.
 
-    Example:
+    Examples:
         >>> StudyInterrupted("stopped", signal.SIGINT).exit_code
         130
     """
@@ -56,7 +56,7 @@ class StopSignals:
 
     Outside the main thread nothing is caught, because Python allows handlers only there.
 
-    Example:
+    Examples:
         >>> with StopSignals() as signals:
         ...     signals.count
         0

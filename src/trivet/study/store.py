@@ -41,7 +41,7 @@ class StudyBusy(RunFolderError):
 class Store:
     """Reads and writes one study folder.
 
-    Example:
+    Examples:
         >>> Store(Path("studies/nothing")).exists
         False
     """
@@ -227,7 +227,7 @@ class Store:
 def spec_changes(old: StudySpec, new: StudySpec) -> list[str]:
     """What differs between two forms of a study, one line a difference.
 
-    Example:
+    Examples:
         >>> from trivet.study.spec import MetricSpec
         >>> one = StudySpec(name="s", base={}, seeds=2, metric=MetricSpec(name="loss"))
         >>> two = StudySpec(name="s", base={}, seeds=4, metric=MetricSpec(name="loss"))

@@ -33,7 +33,7 @@ EXECUTORS = ("local",)
 class Study:
     r"""A specification and the folder its runs live in.
 
-    Example:
+    Examples:
         >>> from trivet.study import MetricSpec
         >>> task = {"command": "python -c 'print({seed})'", "metrics": {"loss": r"(\S+)"}}
         >>> study = Study(StudySpec(name="tiny", base={"task": task}, seeds=2, metric=MetricSpec(name="loss")))

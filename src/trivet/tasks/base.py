@@ -38,7 +38,7 @@ def job_builder(name: str) -> JobBuilder:
     Raises:
         ValueError: There is no such task.
 
-    Example:
+    Examples:
         >>> job_builder("image-classification").__module__
         'trivet.tasks.image_classification'
     """

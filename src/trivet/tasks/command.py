@@ -62,7 +62,7 @@ def split_command(run: RunConfig, *, run_dir: str) -> list[str]:
     Raises:
         ConfigError: The quotes of the command do not match.
 
-    Example:
+    Examples:
         >>> from trivet.tasks.config import TaskConfig
         >>> split_command(RunConfig(task=TaskConfig(command="train --seed {seed} '{{x}}'"), seed=3), run_dir="/r")
         ['train', '--seed', '3', '{x}']
@@ -169,7 +169,7 @@ def extract_metrics(output: str, patterns: Mapping[str, str]) -> dict[str, float
     Raises:
         CommandFailed: A pattern matches nowhere, its group is no number, or is only the beginning of one.
 
-    Example:
+    Examples:
         >>> extract_metrics("loss: 2.5\nloss: 1.5\n", {"loss": r"loss: (\S+)"})
         {'loss': 1.5}
     """

@@ -36,7 +36,7 @@ PYTHONS = ("python", "python3")
 class AugmentConfig:
     """Random changes of training images; see `trivet.training.batches.augment`.
 
-    Example:
+    Examples:
         >>> AugmentConfig(shift=2).flip
         False
     """
@@ -55,7 +55,7 @@ class AugmentConfig:
 class TaskConfig:
     r"""The `task` section of a run: a built-in task, or a command.
 
-    Example:
+    Examples:
         >>> TaskConfig(model="resnet20").data
         'fashion-mnist'
         >>> TaskConfig(command="python train.py --seed {seed}", metrics={"loss": r"final loss: (\S+)"}).name
@@ -129,7 +129,7 @@ class TaskConfig:
 class RunConfig:
     """One run: what, how, at which precision, on what, with which seed.
 
-    Example:
+    Examples:
         >>> run = RunConfig(task=TaskConfig(model="resnet8"), training=TrainingConfig(steps=100))
         >>> run.seed, run.environment.threads
         (0, 1)
@@ -165,7 +165,7 @@ class RunConfig:
             MissingDataError: The data are not on this machine.
             MissingExtraError: An optional package is needed.
 
-        Example:
+        Examples:
             >>> try:
             ...     RunConfig(task=TaskConfig(command="python -m train {sed}")).check()
             ... except ConfigError as error:
@@ -256,7 +256,7 @@ def _not_there(words: list[str]) -> list[str]:
 def placeholders(run: RunConfig, *, run_dir: str) -> dict[str, str]:
     """What each placeholder of a command stands for; a value that is not set is the word `none`.
 
-    Example:
+    Examples:
         >>> run = RunConfig(task=TaskConfig(command="x", options={"lr": 0.1}), seed=4)
         >>> filled = placeholders(run, run_dir="/r")
         >>> filled["seed"], filled["options.lr"]

@@ -154,7 +154,7 @@ def channel_statistics(images: np.ndarray) -> tuple[Tensor, Tensor]:
     Returns:
         Two float32 tensors [1, C, 1, 1] in units of pixel values (0 to 255); a constant channel gets deviation 1.
 
-    Example:
+    Examples:
         >>> mean, deviation = channel_statistics(np.array([[[[0, 2]]]], dtype=np.uint8))
         >>> mean.item(), deviation.item()
         (1.0, 1.0)

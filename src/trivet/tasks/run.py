@@ -40,7 +40,7 @@ class Stopped(Exception):
 class StopFlag:
     """Remembers the signal that asked the run to stop.
 
-    Example:
+    Examples:
         >>> StopFlag()()
         False
     """

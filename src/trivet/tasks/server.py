@@ -64,7 +64,7 @@ class Server:
         run: What a child does; its return value is the exit code.
         write: Takes one message for the other side.
 
-    Example:
+    Examples:
         >>> server = Server(run=lambda folder: 0, write=print)
         >>> server.handle('{"run": 5}')
         {'error': 'not a request: {"run": 5}'}

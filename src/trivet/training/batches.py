@@ -18,7 +18,7 @@ from trivet.core.seeding import derive
 def keyed_generator(seed: int, *names: str | int) -> torch.Generator:
     """A generator on the CPU whose numbers depend on the seed and the names alone.
 
-    Example:
+    Examples:
         >>> draw = lambda: torch.rand(2, generator=keyed_generator(0, "a", 1))
         >>> torch.equal(draw(), draw())
         True
@@ -32,7 +32,7 @@ class BatchOrder:
     Step k takes positions [k·B, (k+1)·B) of the permutations of epochs 0, 1, 2 … laid end to end, so a batch may
     hold the end of one epoch and the start of the next, and every example is taken once an epoch.
 
-    Example:
+    Examples:
         >>> order = BatchOrder(num_examples=5, batch_size=2, seed=0)
         >>> sorted(torch.cat([order.indices(0), order.indices(1), order.indices(2)[:1]]).tolist())
         [0, 1, 2, 3, 4]
@@ -88,7 +88,7 @@ def augment(images: Tensor, *, shift: int, flip: bool, seed: int, step: int) -> 
     Raises:
         ValueError: `shift` is negative.
 
-    Example:
+    Examples:
         >>> images = torch.ones(2, 1, 4, 4)
         >>> augment(images, shift=1, flip=True, seed=0, step=3).shape
         torch.Size([2, 1, 4, 4])

@@ -53,7 +53,7 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one run.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> checkpoints = Checkpoints(Path(tempfile.mkdtemp()))
         >>> checkpoints.save(5, {"w": torch.ones(2)}, {"note": "half way"})
@@ -154,7 +154,7 @@ def _sync(folder: Path) -> None:
 def rng_state() -> dict[str, Any]:
     """State of every global random number generator: Python, numpy, torch, and CUDA when it is in use.
 
-    Example:
+    Examples:
         >>> state = rng_state()
         >>> first = torch.rand(1)
         >>> set_rng_state(state)

@@ -28,7 +28,7 @@ def _fraction(name: str, value: float) -> None:
 class OptimizerConfig:
     """Which optimiser, and its constants; the rate is `lr` times the factor of the learning-rate schedule.
 
-    Example:
+    Examples:
         >>> OptimizerConfig(name="sgd", lr=0.1, momentum=0.9).momentum
         0.9
         >>> OptimizerConfig(name="adam", lr=-1)
@@ -71,7 +71,7 @@ class OptimizerConfig:
 class LRScheduleConfig:
     """How the learning rate changes over the run; see `trivet.training.optim.lr_factor` for the formulas.
 
-    Example:
+    Examples:
         >>> LRScheduleConfig(name="step").milestones
         (0.5, 0.75)
     """
@@ -103,7 +103,7 @@ class LRScheduleConfig:
 class TrainingConfig:
     """The `training` section of a run.
 
-    Example:
+    Examples:
         >>> TrainingConfig(steps=100, batch_size=32).optimizer.name
         'sgd'
     """

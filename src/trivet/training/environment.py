@@ -52,7 +52,7 @@ def apply_environment(config: EnvironmentConfig) -> Realised:
     Raises:
         ConfigError: A device is asked for by name that is not there.
 
-    Example:
+    Examples:
         >>> apply_environment(EnvironmentConfig(device="cpu", threads=1)).to_dict()["threads"]
         1
     """
@@ -83,7 +83,7 @@ def apply_environment(config: EnvironmentConfig) -> Realised:
 def describe_environment(config: EnvironmentConfig, realised: Realised) -> dict[str, Any]:
     """Content of environment.json: asked for, realised, machine, packages, variables, revision of the code.
 
-    Example:
+    Examples:
         >>> config = EnvironmentConfig(device="cpu")
         >>> describe_environment(config, apply_environment(config))["realised"]["device"]
         'cpu'

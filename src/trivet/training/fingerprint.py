@@ -26,7 +26,7 @@ PREFIXES = (
 def fingerprint() -> dict[str, Any]:
     """Machine, processor, versions, variables, and the revision of the folder the run was started in.
 
-    Example:
+    Examples:
         >>> sorted(fingerprint())
         ['cpu', 'git', 'machine', 'packages', 'variables']
     """

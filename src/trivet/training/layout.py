@@ -21,7 +21,7 @@ def to_channels_last(model: nn.Module, device: torch.device) -> None:
     Raises:
         ConfigError: The model has a layer for which that is not safe on this device.
 
-    Example:
+    Examples:
         >>> model = nn.Conv2d(8, 16, 1)
         >>> to_channels_last(model, torch.device("cpu"))
         >>> model.weight.is_contiguous(memory_format=torch.channels_last)

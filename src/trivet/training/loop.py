@@ -72,7 +72,7 @@ def fit(
         OSError: A checkpoint or row could not be written.
         RunFolderError: The checkpoint does not fit the model.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from trivet.training.config import OptimizerConfig

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 class MetricsLog:
     """Appends rows to one JSON-lines file.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> log = MetricsLog(Path(tempfile.mkdtemp()) / "metrics.jsonl")
         >>> log.write(1, {"train_loss": 2.0}); log.write(2, {"train_loss": 1.0})

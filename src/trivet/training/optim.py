@@ -24,7 +24,7 @@ def build_optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerC
     Raises:
         ValueError: No parameter needs a gradient.
 
-    Example:
+    Examples:
         >>> layer = torch.nn.Linear(2, 1)
         >>> type(build_optimizer(layer.parameters(), OptimizerConfig(name="adamw", lr=1e-3))).__name__
         'AdamW'
@@ -62,7 +62,7 @@ def lr_factor(config: LRScheduleConfig, step: int, total_steps: int) -> float:
     Raises:
         ValueError: `step` lies outside the run.
 
-    Example:
+    Examples:
         >>> [lr_factor(LRScheduleConfig(name="step", gamma=0.5), step, 8) for step in (0, 4, 6)]
         [1.0, 0.5, 0.25]
     """

@@ -98,7 +98,7 @@ class Executor(Protocol[H]):
 def shell_line(command: Sequence[str], variables: Mapping[str, str]) -> str:
     """A command as one line for a shell, variables first.
 
-    Example:
+    Examples:
         >>> shell_line(["python", "-m", "trivet.tasks", "a b"], {"OMP_NUM_THREADS": "1"})
         "OMP_NUM_THREADS=1 python -m trivet.tasks 'a b'"
     """

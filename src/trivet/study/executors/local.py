@@ -48,7 +48,7 @@ class LocalHandle:
 class LocalExecutor:
     """Places runs on this machine.
 
-    Example:
+    Examples:
         >>> LocalExecutor(command=("python", "-m", "trivet.tasks")).start_seconds
         0.0
     """

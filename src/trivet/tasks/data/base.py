@@ -41,7 +41,7 @@ class Splits(NamedTuple):
 class SourceInfo:
     """What `trivet data` shows of one source.
 
-    Example:
+    Examples:
         >>> info = SourceInfo(name="toy", title="Toy", num_train=4, num_test=2, shape="1 × 8 × 8", num_classes=2,
         ...                   licence="none", how_to_get="make it")
         >>> info.to_dict()["num_train"], info.found
@@ -217,7 +217,7 @@ def checked(splits: Splits, *, info: SourceInfo, classes: tuple[str, ...], place
 def default_root() -> Path:
     """Folder that downloads go to: `trivet/data` in the user's cache folder.
 
-    Example:
+    Examples:
         >>> default_root().parts[-2:]
         ('trivet', 'data')
     """
@@ -228,7 +228,7 @@ def default_root() -> Path:
 def roots(data_root: Path | None) -> list[Path]:
     """Folders that are searched for data sets, in order: given, `TRIVET_DATA_ROOT`, the cache folder.
 
-    Example:
+    Examples:
         >>> roots(Path("/data"))[0] == Path("/data")
         True
     """

@@ -8,7 +8,7 @@ from trivet.core.errors import TrivetError
 class UnusableDataError(TrivetError):
     """A data file is damaged or holds something else; the message names the file, what was found and what may be there.
 
-    Example:
+    Examples:
         >>> UnusableDataError("train.npz: not a zip archive").exit_code
         2
     """

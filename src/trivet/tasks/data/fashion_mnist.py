@@ -30,7 +30,7 @@ EMBEDDED = Path(__file__).parent / "embedded"
 def idx_layout(*folders: str) -> Layout:
     """The four IDX files of MNIST-like sets, plain or gzip-compressed, in one of these folders.
 
-    Example:
+    Examples:
         >>> idx_layout("MNIST/raw").files[0]
         ('train-images-idx3-ubyte.gz', 'train-images-idx3-ubyte')
     """
@@ -82,7 +82,7 @@ PART = SourceInfo(
 class FashionMNIST:
     """The embedded part; with a data root the full set from there.
 
-    Example:
+    Examples:
         >>> FashionMNIST().locate(None).read().train_images.shape
         (10000, 1, 28, 28)
     """

@@ -33,7 +33,7 @@ def read_idx(path: Path, *, num_dims: int) -> np.ndarray:
     Raises:
         UnusableDataError: The file is damaged, cut short, or holds something else.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "labels-idx1-ubyte"
         >>> _ = file.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]))

@@ -19,7 +19,7 @@ class ImageData:
         ValueError: An array has another shape or type, a split is empty, the splits differ in image size, or a label
             is not a class.
 
-    Example:
+    Examples:
         >>> images, labels = np.zeros((4, 1, 8, 8), np.uint8), np.array([0, 1, 0, 1])
         >>> data = ImageData(name="toy", source="made up", licence="none", classes=("a", "b"), train_images=images,
         ...                  train_labels=labels, test_images=images[:2], test_labels=labels[:2])

@@ -50,7 +50,7 @@ INFO = SourceInfo(
 class ImageFolder:
     """One folder of images, at one size.
 
-    Example:
+    Examples:
         >>> source = parse("image-folder:flowers@64:gray")
         >>> source.path.name, source.size, source.gray
         ('flowers', 64, True)

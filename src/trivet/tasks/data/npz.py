@@ -28,7 +28,7 @@ from trivet.tasks.data.errors import UnusableDataError
 def npz_layout(*folders: str) -> Layout:
     """The layout `train.npz` and `test.npz` in one of these folders.
 
-    Example:
+    Examples:
         >>> npz_layout("cifar10").files
         (('train.npz',), ('test.npz',))
     """
@@ -61,7 +61,7 @@ def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
         UnusableDataError: The archive is damaged or its arrays are none of the two forms.
         MissingExtraError: The images are compressed and Pillow is not installed.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "train.npz"
         >>> np.savez(file, x=np.zeros((5, 8, 8, 3), np.uint8), y=np.arange(5))
@@ -82,7 +82,7 @@ def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an `.npz` archive, by name; raises `UnusableDataError` when it is damaged or needs unpickling.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "a.npz"
         >>> np.savez(file, x=np.arange(3))

@@ -98,7 +98,7 @@ def read_plain_pickle(path: Path) -> dict[str, Any]:
     Raises:
         UnusableDataError: The file is damaged, too large, no dictionary, or asks for anything but plain data.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "batch"
         >>> _ = path.write_bytes(pickle.dumps({b"labels": [1, 2], b"data": np.arange(3)}, protocol=2))

@@ -18,7 +18,7 @@ def hash_ranked(members: np.ndarray, salt: str) -> np.ndarray:
         members: Whole numbers [N].
         salt: Text that makes selections for different purposes independent.
 
-    Example:
+    Examples:
         >>> hash_ranked(np.array([0, 1, 2, 3]), "2017/train").tolist()
         [1, 0, 3, 2]
     """
@@ -34,7 +34,7 @@ def split_by_class(labels: np.ndarray, *, test_share: float, salt: str) -> tuple
         test_share: Part of each class that becomes test, rounded to whole examples.
         salt: See `hash_ranked`.
 
-    Example:
+    Examples:
         >>> train, test = split_by_class(np.repeat([0, 1], 10), test_share=0.2, salt="x")
         >>> len(train), len(test)
         (16, 4)

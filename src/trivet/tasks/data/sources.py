@@ -36,7 +36,7 @@ def find_source(name: str) -> ImageSource:
     Raises:
         ValueError: No such name (with the nearest one), or a path instead of a name.
 
-    Example:
+    Examples:
         >>> find_source("digits").info.num_classes
         10
     """
@@ -69,7 +69,7 @@ def load_images(name: str, *, data_root: Path | str | None = None) -> ImageData:
         UnusableDataError: Damaged files, wrong shapes, classes that do not fit.
         MissingExtraError: An optional package is needed to read it.
 
-    Example:
+    Examples:
         >>> data = load_images("fashion-mnist")
         >>> data.train_images.shape, data.classes[0]
         ((10000, 1, 28, 28), 'T-shirt/top')
@@ -85,7 +85,7 @@ def check_images(name: str, *, data_root: Path | str | None = None) -> None:
         MissingDataError: Not on this machine.
         MissingExtraError: An optional package is needed to read it.
 
-    Example:
+    Examples:
         >>> check_images("fashion-mnist")
     """
     find_source(name).locate(_root(data_root))
@@ -94,7 +94,7 @@ def check_images(name: str, *, data_root: Path | str | None = None) -> None:
 def describe(*, data_root: Path | str | None = None) -> list[SourceInfo]:
     """Every source, with where it is on this machine or how to get it.
 
-    Example:
+    Examples:
         >>> [info.name for info in describe() if info.found == "inside the package"]
         ['fashion-mnist']
     """
