@@ -82,11 +82,12 @@ def _forward(model: nn.Module, batch: Batch) -> None:
         model(batch)
     elif isinstance(batch, Mapping):
         model(**batch)
-    elif isinstance(batch, tuple):
-        model(*batch)
+    elif isinstance(batch, tuple | list) and batch:
+        model(batch[0])
     else:
         raise TypeError(
-            f"a batch is a {type(batch).__name__}; give a tensor, a tuple of arguments or a mapping of them"
+            f"a batch is {'an empty ' if not batch else 'a '}{type(batch).__name__}; give a tensor, "
+            "`(inputs, labels)`, or a mapping of keyword arguments"
         )
 
 
