@@ -13,7 +13,7 @@ would measure its own batches; synchronise before, or calibrate on one).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from torch.nn.modules.batchnorm import _NormBase
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+Batch = Tensor | Sequence[Any] | Mapping[str, Any]
 
 
 def recalibrate_bn(model: nn.Module, batches: Iterable[Batch], *, max_batches: int = 0) -> int:
@@ -82,7 +82,7 @@ def _forward(model: nn.Module, batch: Batch) -> None:
         model(batch)
     elif isinstance(batch, Mapping):
         model(**batch)
-    elif isinstance(batch, tuple | list) and batch:
+    elif isinstance(batch, Sequence) and batch and not isinstance(batch, str):
         model(batch[0])
     else:
         raise TypeError(
