@@ -1,0 +1,31 @@
+"""Graph hypernetworks: networks that read the graph of another one and predict all of its parameters at once.
+
+`GHN.from_pretrained` or `GHN.from_reference_checkpoint` loads one, `ghn.predict` gives the parameters of any module.
+`GHNConfig` loads without torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trivet.core.lazy import attach
+
+if TYPE_CHECKING:
+    from trivet.ghn.config import GHNConfig
+    from trivet.ghn.ghn import GHN
+    from trivet.ghn.targets import Coverage
+
+__all__ = [
+    "GHN",
+    "Coverage",
+    "GHNConfig",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "GHN": ".ghn",
+        "Coverage": ".targets",
+        "GHNConfig": ".config",
+    },
+)
