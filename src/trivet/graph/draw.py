@@ -1,0 +1,150 @@
+"""Draw a computational graph so that a person can follow it: `draw(graph, "net.svg")`.
+
+Rows are nodes: operation, shape, scalars, and the shape of the result where it changes. They run from top to bottom;
+rows on each other are a chain, wires are drawn where paths part and join. Frames are modules. Long pictures go on in the
+next column; in large ones modules that repeat are drawn once, with their number.
+
+Not covered: interactive pictures, and graphs of tens of thousands of nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from trivet.graph.graph import Graph, Node
+from trivet.graph.outline import Block, Cell, Outline, outline
+from trivet.graph.picture import Sizes, draw_outline
+from trivet.graph.sheet import Picture
+from trivet.graph.svg import Label, Texts, row_widths, to_svg
+from trivet.graph.wording import kind_of, parameters_of, short, text_width, words_of
+
+SUFFIXES = (".svg", ".png", ".pdf")
+"""Files that can be written."""
+COLLAPSE_FROM = 150
+"""Nodes from which on repeated modules are drawn once, unless said otherwise."""
+MOST_PIXELS = 60e6
+"""A PNG gets twice the resolution, or what keeps it below this."""
+SIGNS = {"sum": "+", "mul": "×", "cse": "×", "matmul": "·"}
+"""Words that are drawn as a circle where they join paths, and what stands in it."""
+
+
+def draw(graph: Graph, path: str | Path, *, title: str = "", collapse: bool | None = None) -> Path:
+    """Write a picture of a graph.
+
+    Args:
+        graph: What to draw.
+        path: File to write; its suffix (.svg, .png, .pdf) says in which format. Its folder is made if there is none.
+        title: Heading.
+        collapse: Draw modules that repeat once, with their number; None does from 150 nodes on.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: Another suffix, or a graph without nodes.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"`path={str(path)!r}` must end in {', '.join(SUFFIXES)}; such as network.svg")
+    text, width, height = _render(graph, title, collapse)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.suffix.lower() == ".svg":
+        target.write_text(text, encoding="utf-8")
+        return target
+    import vl_convert
+
+    if target.suffix.lower() == ".pdf":
+        target.write_bytes(vl_convert.svg_to_pdf(text))
+    else:
+        scale = min(2.0, math.sqrt(MOST_PIXELS / (width * height)))
+        target.write_bytes(vl_convert.svg_to_png(text, scale=scale))
+    return target
+
+
+def svg(graph: Graph, *, title: str = "", collapse: bool | None = None) -> str:
+    """The text of the SVG file that `draw` writes; arguments and errors as there.
+
+    Examples:
+        >>> nodes = (Node(name="x", op="input"), Node(name="fc.weight", op="conv", shape=(10, 64), parameters=("w",)))
+        >>> "64→10" in svg(Graph(nodes=nodes, edges=((0, 1),)))
+        True
+    """
+    return _render(graph, title, collapse)[0]
+
+
+def _render(graph: Graph, title: str, collapse: bool | None) -> tuple[str, float, float]:
+    if not graph.nodes:
+        raise ValueError("`graph` has no nodes, so there is nothing to draw")
+    if collapse is None:
+        collapse = len(graph.nodes) >= COLLAPSE_FROM
+    no_frame: frozenset[str] = frozenset()
+    while True:
+        made = outline(graph, collapse=collapse, no_frame=no_frame)
+        labels = _labels(graph, made)
+        picture, tall = draw_outline(made, _sizes(labels, graph))
+        if not tall:
+            break
+        no_frame |= frozenset(tall)
+    return to_svg(picture, _texts(graph, title, picture, labels))
+
+
+def _labels(graph: Graph, made: Outline) -> dict[int, Label]:
+    sizes = [graph.nodes[index].output[:1] for index in graph.inputs]
+    batch = sizes[0][0] if sizes and sizes[0] else 1
+    found: dict[int, Label] = {}
+    for cell in made.root.cells():
+        copies = [[graph.nodes[index] for index in nodes] for nodes in cell.copies]
+        words, first = words_of(copies, batch), copies[0][0]
+        tip = _tip(copies[0], len(copies))
+        found[cell.index] = Label(kind=kind_of(first), words=words, sign=SIGNS.get(first.op, ""), tip=tip)
+    return found
+
+
+def _tip(nodes: Sequence[Node], copies: int) -> str:
+    lines = [nodes[0].name if copies == 1 else f"{nodes[0].name}, the first of {copies} copies"]
+    for node in nodes:
+        if node.parameters:
+            shape = "×".join(map(str, node.shape))
+            lines.append(f"{', '.join(node.parameters)}: {shape or 'scalar'}, {parameters_of(node):,} parameters")
+    if nodes[-1].output:
+        lines.append(f"output {'×'.join(map(str, nodes[-1].output))}")
+    macs = sum(node.macs for node in nodes)
+    if macs:
+        lines.append(f"{macs:,} multiply-accumulates")
+    return "\n".join(lines)
+
+
+def _sizes(labels: dict[int, Label], graph: Graph) -> Sizes:
+    def op(cell: Cell) -> str:
+        return graph.nodes[cell.index].op
+
+    return Sizes(
+        row=lambda cell, above: row_widths(labels[cell.index], labels[above.index] if above is not None else None),
+        label=lambda block: text_width(_frame_name(block), 10.5) * 1.08,
+        is_round=lambda cell: op(cell) in SIGNS,
+        alone=lambda cell: op(cell) == "input",
+    )
+
+
+def _frame_name(block: Block) -> str:
+    """Path of a module, or the paths of the first and the last of several."""
+    if not block.copies:
+        return block.path
+    return f"{block.path} … {block.copies[-1].rpartition('.')[2]}"
+
+
+def _texts(graph: Graph, title: str, picture: Picture, labels: dict[int, Label]) -> Texts:
+    parameters = sum(parameters_of(node) for node in graph.nodes)
+    totals = [f"{len(graph.nodes):,} nodes", f"{short(parameters)} parameters", f"{short(graph.macs)} MACs"]
+    if graph.unplaced:
+        totals.append(f"{len(graph.unplaced)} parameter tensors without a node")
+    frames: list[tuple[str, str, str]] = []
+    for frame in picture.frames:
+        copies = frame.block.copies
+        tip = f"{len(copies)} alike: {', '.join(copies)}" if copies else frame.block.path
+        frames.append((_frame_name(frame.block), f"×{len(copies)}" if copies else "", tip))
+    kinds = Counter(kind_of(node) for node in graph.nodes if node.op != "bias")
+    return Texts(title=title, totals=" · ".join(totals), labels=labels, frames=frames, kinds=sorted(kinds.items()))
