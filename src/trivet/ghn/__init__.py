@@ -13,12 +13,17 @@ from trivet.core.lazy import attach
 if TYPE_CHECKING:
     from trivet.ghn.config import GHNConfig
     from trivet.ghn.ghn import GHN
+    from trivet.ghn.init import InitReport, init_
+    from trivet.ghn.recalibrate import recalibrate_bn
     from trivet.ghn.targets import Coverage
 
 __all__ = [
     "GHN",
     "Coverage",
     "GHNConfig",
+    "InitReport",
+    "init_",
+    "recalibrate_bn",
 ]
 
 __getattr__, __dir__ = attach(
@@ -27,5 +32,8 @@ __getattr__, __dir__ = attach(
         "GHN": ".ghn",
         "Coverage": ".targets",
         "GHNConfig": ".config",
+        "InitReport": ".init",
+        "init_": ".init",
+        "recalibrate_bn": ".recalibrate",
     },
 )
