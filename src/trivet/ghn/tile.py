@@ -65,7 +65,7 @@ def write_(parameter: Tensor, block: Tensor, target: Target) -> None:
     if target.form == "vector":
         axis = _channel(target.shape)
         line = parameter.movedim(axis, 0) if target.shape else parameter
-        _fill(line, block.view(-1, *[1] * (len(target.shape) - 1)), 1.0)
+        _fill(line, block[: line.shape[0]].view(-1, *[1] * (len(target.shape) - 1)), 1.0)
         return
     if target.swapped:
         parameter = parameter.transpose(0, 1)
