@@ -7,6 +7,7 @@ lead to it as far as the graph stays acyclic; where it would not, what follows h
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -189,6 +190,7 @@ class Builder:
                     op=draft.op,
                     parameters=tuple(draft.parameters),
                     shape=self.shapes[draft.parameters[0]] if draft.parameters else (),
+                    size=sum(math.prod(self.shapes[name]) for name in draft.parameters),
                     kernel=draft.kernel,
                     output=draft.output,
                     macs=draft.macs,

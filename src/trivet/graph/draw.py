@@ -10,6 +10,7 @@ Not covered: interactive pictures, and graphs of tens of thousands of nodes.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +19,12 @@ from trivet.graph.graph import Graph, Node
 from trivet.graph.outline import Block, Cell, Outline, outline
 from trivet.graph.picture import Sizes, draw_outline
 from trivet.graph.sheet import Picture
-from trivet.graph.svg import Label, Texts, row_widths, to_svg
-from trivet.graph.wording import kind_of, parameters_of, short, text_width, words_of
+from trivet.graph.svg import BOLD, LABEL_SIZE, Label, Texts, row_widths, to_svg
+from trivet.graph.wording import kind_of, short, text_width, words_of
 
 SUFFIXES = (".svg", ".png", ".pdf")
 """Files that can be written."""
-COLLAPSE_FROM = 150
+COLLAPSE_FROM = 100
 """Nodes from which on repeated modules are drawn once, unless said otherwise."""
 MOST_PIXELS = 60e6
 """A PNG gets twice the resolution, or what keeps it below this."""
@@ -38,7 +39,7 @@ def draw(graph: Graph, path: str | Path, *, title: str = "", collapse: bool | No
         graph: What to draw.
         path: File to write; its suffix (.svg, .png, .pdf) says in which format. Its folder is made if there is none.
         title: Heading.
-        collapse: Draw modules that repeat once, with their number; None does from 150 nodes on.
+        collapse: Draw modules that repeat once, with their number; None does from 100 nodes on.
 
     Returns:
         The path.
@@ -108,7 +109,7 @@ def _tip(nodes: Sequence[Node], copies: int) -> str:
     for node in nodes:
         if node.parameters:
             shape = "×".join(map(str, node.shape))
-            lines.append(f"{', '.join(node.parameters)}: {shape or 'scalar'}, {parameters_of(node):,} parameters")
+            lines.append(f"{', '.join(node.parameters)}: {shape or 'scalar'}, {node.size:,} scalars")
     if nodes[-1].output:
         lines.append(f"output {'×'.join(map(str, nodes[-1].output))}")
     macs = sum(node.macs for node in nodes)
@@ -123,21 +124,43 @@ def _sizes(labels: dict[int, Label], graph: Graph) -> Sizes:
 
     return Sizes(
         row=lambda cell, above: row_widths(labels[cell.index], labels[above.index] if above is not None else None),
-        label=lambda block: text_width(_frame_name(block), 10.5) * 1.08,
+        label=lambda block: _label_width(_frame_names(block)[1]),
         is_round=lambda cell: op(cell) in SIGNS,
         alone=lambda cell: op(cell) == "input",
     )
 
 
-def _frame_name(block: Block) -> str:
-    """Path of a module, or the paths of the first and the last of several."""
+def _frame_names(block: Block) -> tuple[str, str]:
+    """Path of a module, long and short; for several the first and how the last differs."""
+    parts = block.path.split(".")
+    short_name = ".".join(parts[-2:]) if parts[-1].isdigit() else parts[-1]
     if not block.copies:
-        return block.path
-    return f"{block.path} … {block.copies[-1].rpartition('.')[2]}"
+        return block.path, short_name
+    last = block.copies[-1].rpartition(".")[2]
+    number = re.search(r"\d+$", last)
+    if number and parts[-1].rstrip("0123456789") == last[: number.start()]:
+        last = number[0]
+    return f"{block.path} … {last}", f"{short_name} … {last}"
+
+
+def _frame_name(block: Block, room: float) -> str:
+    """The name that fits beside the wire that enters the frame."""
+    names = _frame_names(block)
+    for name in names:
+        if _label_width(name) <= room:
+            return name
+    name = names[1]
+    while name and _label_width(name + "…") > room:
+        name = name[:-1]
+    return name + "…"
+
+
+def _label_width(text: str) -> float:
+    return text_width(text, LABEL_SIZE) * BOLD
 
 
 def _texts(graph: Graph, title: str, picture: Picture, labels: dict[int, Label]) -> Texts:
-    parameters = sum(parameters_of(node) for node in graph.nodes)
+    parameters = sum(node.size for node in graph.nodes)
     totals = [f"{len(graph.nodes):,} nodes", f"{short(parameters)} parameters", f"{short(graph.macs)} MACs"]
     if graph.unplaced:
         totals.append(f"{len(graph.unplaced)} parameter tensors without a node")
@@ -145,6 +168,6 @@ def _texts(graph: Graph, title: str, picture: Picture, labels: dict[int, Label])
     for frame in picture.frames:
         copies = frame.block.copies
         tip = f"{len(copies)} alike: {', '.join(copies)}" if copies else frame.block.path
-        frames.append((_frame_name(frame.block), f"×{len(copies)}" if copies else "", tip))
+        frames.append((_frame_name(frame.block, frame.label), f"×{len(copies)}" if copies else "", tip))
     kinds = Counter(kind_of(node) for node in graph.nodes if node.op != "bias")
     return Texts(title=title, totals=" · ".join(totals), labels=labels, frames=frames, kinds=sorted(kinds.items()))

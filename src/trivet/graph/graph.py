@@ -42,6 +42,8 @@ class Node:
     """Names as in `named_parameters()`; tied ones once, by their first name."""
     shape: tuple[int, ...] = ()
     """Shape of the first parameter; empty if there is none."""
+    size: int = 0
+    """Scalars in its parameters, together."""
     kernel: tuple[int, ...] = ()
     """Height and width of a pooling window; empty elsewhere."""
     output: tuple[int, ...] = ()

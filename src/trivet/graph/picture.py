@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from trivet.graph.layout import Link, Part, arrange
 from trivet.graph.outline import Block, Cell, Outline
-from trivet.graph.sheet import HEADER, Frame, Picture, Row, Sheet, cut, paint
+from trivet.graph.sheet import HEADER, Frame, Picture, Row, Sheet, cut, page_height, paint
 
 ROW, ROW_GAP = 20.0, 2.0
 """Height of a row, and space between two of a stack."""
@@ -23,8 +23,12 @@ PADDING = 12.0
 """Pixels between a frame and what is in it."""
 LONGEST_STACK = 16
 """Rows in a stack, so that a long chain can be cut into columns."""
+LONGEST_LABEL, LABEL_SPACE = 240.0, 15.0
+"""A frame is widened to the left for a label up to this wide; pixels around it, up to the wire that enters."""
 TOO_TALL = 1.25
-"""Height of a frame, in columns, from which on it is better left out."""
+"""Height of a frame, in heights of the page, from which on it is better left out."""
+FEW_WIRES = 3
+"""A tall frame is left out only if not many more wires than this would go from column to column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class Sizes:
     row: Callable[[Cell, Cell | None], tuple[float, float]]
     """Width of the row of a cell below another cell of its stack, if any: up to the last column, and that column."""
     label: Callable[[Block], float]
-    """Width of the label of a frame."""
+    """Least width of the label of a frame."""
     is_round: Callable[[Cell], bool]
     """Whether a cell is drawn as a circle where it joins paths."""
     alone: Callable[[Cell], bool]
@@ -53,6 +57,7 @@ def draw_outline(made: Outline, sizes: Sizes) -> tuple[Picture, list[str]]:
 class _Drawing:
     def __init__(self, made: Outline, sizes: Sizes) -> None:
         self.made, self.sizes = made, sizes
+        self.can_be_cut: set[str] = set()
         self.before: dict[int, set[int]] = {cell.index: set() for cell in made.root.cells()}
         self.after: dict[int, set[int]] = {cell.index: set() for cell in made.root.cells()}
         for a, b in made.links:
@@ -62,26 +67,23 @@ class _Drawing:
     def root(self) -> tuple[Picture, list[str]]:
         """The whole picture in columns."""
         sheet, items = self.sheet(self.made.root)
-        starts, column = cut(sheet)
+        most = TOO_TALL * page_height(sheet)
         tall = [
             item.path
             for item, piece in zip(items, sheet.pieces, strict=True)
-            if isinstance(item, Block) and len(item.items) > 1 and piece.height > TOO_TALL * column and not item.copies
+            if isinstance(item, Block) and piece.height > most and item.path in self.can_be_cut and not item.copies
         ]
-        return paint(sheet, starts), tall
+        return paint(sheet, cut(sheet)), tall
 
     def block(self, block: Block) -> Picture:
         """A block with its frame."""
         sheet, _ = self.sheet(block)
+        if len(block.items) > 1 and sorted(sheet.nets)[len(sheet.nets) // 2] <= FEW_WIRES:
+            self.can_be_cut.add(block.path)
         found = paint(sheet, [0])
-        label = self.sizes.label(block)
-        left, right = min(found.left, -40.0) - PADDING, found.right + PADDING
-        wanted = min(label, 230.0) + 12
-        if -left < wanted:
-            left = -wanted
-        height = found.height
-        frame = Frame(block, left, 0.0, right - left, height, -left - 8)
-        found.frames.insert(0, frame)
+        left = min(found.left - PADDING, -min(self.sizes.label(block), LONGEST_LABEL) - LABEL_SPACE)
+        right = max(found.right, 40.0) + PADDING
+        found.frames.insert(0, Frame(block, left, 0.0, right - left, found.height, -left - LABEL_SPACE))
         found.left, found.right = left, right
         return found
 

@@ -119,6 +119,12 @@ class Sheet:
             found[0] = max(found[0], HEADER + 6)
         return found
 
+    @property
+    def nets(self) -> list[int]:
+        """How many outputs cross the gap below each layer."""
+        layers = range(len(self.arrangement.layers))
+        return [len({step.source for step in self.arrangement.steps if step.layer == layer}) for layer in layers]
+
     def span(self, first: int, stop: int) -> tuple[float, float]:
         """Left and right end of some layers."""
         found = self.arrangement
@@ -135,30 +141,28 @@ class Sheet:
         return min(lefts), max(rights)
 
 
-def cut(sheet: Sheet) -> tuple[list[int], float]:
-    """Where to begin a new column, so that the picture has about the proportions of a page.
+def page_height(sheet: Sheet) -> float:
+    """Height of a page of good proportions that has room for all layers."""
+    spans = [sheet.span(layer, layer + 1) for layer in range(len(sheet.heights))]
+    sizes = zip(sheet.heights, sheet.gaps, spans, strict=True)
+    area = sum((height + gap) * (right - left) for height, gap, (left, right) in sizes)
+    return max(ONE_COLUMN, math.sqrt(area / ASPECT))
 
-    Returns:
-        First layer of each column, and the height of the tallest.
-    """
-    heights, gaps = sheet.heights, sheet.gaps
-    total = sum(heights) + sum(gaps)
-    if total <= ONE_COLUMN or len(heights) < 2:
-        return [0], max(total, ONE_COLUMN)
-    nets = [len({step.source for step in sheet.arrangement.steps if step.layer == layer}) for layer in range(len(gaps))]
-    best: tuple[float, list[int], float] | None = None
+
+def cut(sheet: Sheet) -> list[int]:
+    """First layer of each column, so that the picture has about the proportions of a page."""
+    heights, gaps, nets = sheet.heights, sheet.gaps, sheet.nets
+    if sum(heights) + sum(gaps) <= ONE_COLUMN:
+        return [0]
+    found: list[tuple[float, list[int]]] = []
     for count in range(1, min(MOST_COLUMNS, len(heights)) + 1):
         starts = _balanced(heights, gaps, nets, count)
         stops = [*starts[1:], len(heights)]
         tallest = max(sum(heights[a:b]) + sum(gaps[a:b]) for a, b in zip(starts, stops, strict=True))
         spans = [sheet.span(a, b) for a, b in zip(starts, stops, strict=True)]
         width = sum(right - left for left, right in spans) + GUTTER * (count - 1)
-        badness = abs(math.log(width / tallest / ASPECT))
-        if best is None or badness < best[0] - 1e-9:
-            best = badness, starts, tallest
-    if best is None:
-        return [0], total
-    return best[1], max(best[2], ONE_COLUMN)
+        found.append((round(abs(math.log(width / tallest / ASPECT)), 6), starts))
+    return min(found)[1]
 
 
 def _balanced(heights: Sequence[float], gaps: Sequence[float], nets: Sequence[int], count: int) -> list[int]:

@@ -18,8 +18,8 @@ INK, QUIET, PAPER, LINE, PANEL = "#1f2430", "#667080", "#ffffff", "#8a93a0", "#6
 DARK = "@media (prefers-color-scheme: dark) { .p { fill: #15181e } .i { fill: #e6e9ee } .q { fill: #9aa4b2 } }"
 """What changes for a reader who has set dark pages; colors are attributes first, for programs that know no style."""
 MARGIN = 22.0
-SIZE, SMALL = 11.0, 9.5
-"""Pixels of the two sizes of text."""
+SIZE, SMALL, LABEL_SIZE = 11.0, 9.5, 10.5
+"""Pixels of the sizes of text: of rows, of their numbers, of the labels of frames."""
 BOLD = 1.08
 """How much wider bold text is."""
 BEFORE, BETWEEN, AFTER = 11.0, 12.0, 8.0
@@ -128,7 +128,7 @@ def _frame(x: float, y: float, width: float, height: float, name: str, count: st
     lines = [
         f'<g><title>{escape(tip)}</title><rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" '
         f'rx="9" fill="{PANEL}" fill-opacity="0.09" stroke="{PANEL}" stroke-opacity="0.35"/>',
-        _text(x + 9, y + 15, name, 10.5, "q", QUIET, "600"),
+        _text(x + 9, y + 15, name, LABEL_SIZE, "q", QUIET, "600"),
     ]
     if count:
         wide = text_width(count, 12) + 14

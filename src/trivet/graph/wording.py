@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,7 +64,7 @@ def words_of(copies: Sequence[Sequence[Node]], batch: int = 1) -> Words:
         batch: Leading dimension of outputs that is left out.
 
     Examples:
-        >>> words_of([[Node(name="w", op="conv", shape=(64, 3, 7, 7), parameters=("w",), output=(1, 64, 112, 112))]])
+        >>> words_of([[Node(name="w", op="conv", shape=(64, 3, 7, 7), size=9408, output=(1, 64, 112, 112))]])
         Words(name='conv', detail='7×7 3→64', parameters='9.41 k', output='64×112×112')
     """
     first = copies[0][0]
@@ -81,16 +80,11 @@ def words_of(copies: Sequence[Sequence[Node]], batch: int = 1) -> Words:
         detail += " + bias"
     if first.calls > 1:
         detail += f", {first.calls} calls"
-    counts = [sum(parameters_of(node) for node in nodes) for nodes in copies]
+    counts = [sum(node.size for node in nodes) for nodes in copies]
     low, high = min(counts), max(counts)
     count = short(high) if low == high else f"{short(low)} – {short(high)}"
     outputs = [_without_batch(nodes[-1].output, batch) for nodes in copies]
     return Words(name, detail.strip(), count if high else "", _spread(outputs, "×"))
-
-
-def parameters_of(node: Node) -> int:
-    """Scalars in a node's parameters, as far as its first shape tells."""
-    return math.prod(node.shape) * len(node.parameters) if node.parameters else 0
 
 
 def _detail(nodes: Sequence[Node]) -> str:
@@ -146,10 +140,16 @@ def text_width(text: str, size: float) -> float:
         >>> text_width("conv 3×3", 10) < text_width("conv 3×3", 11) < 60
         True
     """
-    return size * sum(_ADVANCE.get(sign, 0.68 if sign.isupper() else 0.62) for sign in text)
+    return size * sum(_advance(sign) for sign in text)
 
 
-_ADVANCE = {
+def _advance(sign: str) -> float:
+    if sign in _ADVANCE:
+        return _ADVANCE[sign]
+    return 0.68 if sign.isupper() else 0.62
+
+
+_ADVANCE: dict[str, float] = {
     **dict.fromkeys("iljI.,:;|'! ", 0.32),
     **dict.fromkeys("ftr()[]-/", 0.4),
     **dict.fromkeys("mwMWG…", 0.92),
