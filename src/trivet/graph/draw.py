@@ -1,8 +1,8 @@
 """Draw a computational graph so that a person can follow it: `draw(graph, "net.svg")`.
 
 Rows are nodes: operation, shape, scalars, and the shape of the result where it changes. They run from top to bottom;
-rows on each other are a chain, wires are drawn where paths part and join. Frames are modules. Long pictures go on in the
-next column; in large ones modules that repeat are drawn once, with their number.
+rows on each other are a chain, wires are drawn where paths part and join. Frames are modules. Long pictures go on in
+the next column; in large ones modules that repeat are drawn once, with their number.
 
 Not covered: interactive pictures, and graphs of tens of thousands of nodes.
 """

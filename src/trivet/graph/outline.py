@@ -4,7 +4,7 @@
 - A block is a module worth a frame: one in which paths join, or one beside such a module; neither a leaf, nor a wrapper
   around nearly everything, nor deeper than two blocks. A module whose work is interleaved with another's gets no frame.
 - With `collapse`, blocks in a row that are alike become one with a count: first those that are equal, shapes included,
-  then, from four on, those that differ in numbers of channels only.
+  then, from six on, those that differ in numbers of channels only.
 
 Every node is in exactly one cell. Not covered: repetitions that are no modules.
 """
@@ -21,7 +21,7 @@ DEEPEST = 2
 """Frames inside each other, at most."""
 WRAPPER = 0.75
 """A module with more than this share of its parent's cells only repeats its parent; it gets no frame."""
-ALIKE_RUN = 4
+ALIKE_RUN = 6
 """Blocks in a row, from which on they are drawn once though their numbers of channels differ."""
 
 

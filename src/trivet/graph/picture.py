@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from trivet.graph.layout import Link, Part, arrange
 from trivet.graph.outline import Block, Cell, Outline
-from trivet.graph.sheet import HEADER, Frame, Picture, Row, Sheet, cut, page_height, paint
+from trivet.graph.sheet import Frame, Picture, Row, Sheet, cut, page_height, paint
 
 ROW, ROW_GAP = 20.0, 2.0
 """Height of a row, and space between two of a stack."""

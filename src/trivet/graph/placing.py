@@ -13,6 +13,7 @@ Not covered: edges that span several layers; they are to be broken into lanes be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 LOOSE, INNER, SPINE = 0, 1, 2
@@ -143,7 +144,7 @@ def _compact(
     after: dict[int, dict[int, float]] = {r: {} for r in root}
     waiting = dict.fromkeys(after, 0)
     for row in rows:
-        for a, b in zip(row, row[1:], strict=False):
+        for a, b in pairwise(row):
             gap = right[a] + left[b] + _gap(a < parts, b < parts)
             here = after[root[a]]
             if root[b] not in here:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from xml.sax.saxutils import escape, quoteattr
 
 from trivet.graph.sheet import Picture, Point, Row, Wire
 from trivet.graph.wording import KINDS, Words, text_width
 
 FONT = "'Helvetica Neue', Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
-INK, QUIET, PAPER, LINE, PANEL = "#1f2430", "#667080", "#ffffff", "#8a93a0", "#6b7a90"
+INK, QUIET, PAPER, LINE, PANEL, BADGE = "#1f2430", "#667080", "#ffffff", "#8a93a0", "#6b7a90", "#55617a"
 DARK = "@media (prefers-color-scheme: dark) { .p { fill: #15181e } .i { fill: #e6e9ee } .q { fill: #9aa4b2 } }"
 """What changes for a reader who has set dark pages; colors are attributes first, for programs that know no style."""
 MARGIN = 22.0
@@ -133,9 +134,9 @@ def _frame(x: float, y: float, width: float, height: float, name: str, count: st
     if count:
         wide = text_width(count, 12) + 14
         badge = [
-            f'<rect x="{_n(x + width - wide - 5)}" y="{_n(y + 4)}" width="{_n(wide)}" height="18" rx="9" fill="{INK}" '
-            'fill-opacity="0.82"/>',
-            _text(x + width - wide / 2 - 5, y + 17, count, 12, "", "#ffffff", "600", "middle"),
+            f'<rect x="{_n(x + width - wide - 8)}" y="{_n(y - 9)}" width="{_n(wide)}" height="18" rx="9" '
+            f'fill="{BADGE}"/>',
+            _text(x + width - wide / 2 - 8, y + 4, count, 12, "", "#ffffff", "600", "middle"),
         ]
     return [*lines, *badge, "</g>"]
 
@@ -181,7 +182,7 @@ def _path(wire: Wire) -> str:
     if not wire.is_smooth:
         return _rounded(points)
     found = [f"M{_n(points[0][0])} {_n(points[0][1])}"]
-    for (x, y), (a, b) in zip(points, points[1:], strict=False):
+    for (x, y), (a, b) in pairwise(points):
         if x == a:
             found.append(f"V{_n(b)}")
         else:
