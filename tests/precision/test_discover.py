@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trivet.precision import quantize_
+from trivet.precision import dequantize_, quantize_
 from trivet.precision.discover import candidates, might_multiply
 from trivet.precision.inject import covers, quantized_sites
 
@@ -21,6 +22,13 @@ def helper(x: torch.Tensor) -> torch.Tensor:
 
 def deeper(x: torch.Tensor) -> torch.Tensor:
     return x.bmm(x)
+
+
+def by_name_of_torch(x: torch.Tensor) -> torch.Tensor:
+    return torch.matmul(x, x)
+
+
+CHOICES = {"default": by_name_of_torch}
 
 
 def wrapped(function: Any) -> Any:
@@ -64,6 +72,14 @@ class Nested(nn.Module):
         return torch.stack([torch.mm(part, part) for part in x])
 
 
+class Chosen(nn.Module):
+    """As the attention of transformers: a function of the file is handed over, and called by a local name."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        function = CHOICES.get("other", by_name_of_torch)
+        return function(x)
+
+
 class Quiet(nn.Module):
     """Names of layers and of arguments that look like products are not products."""
 
@@ -75,7 +91,7 @@ class Quiet(nn.Module):
         return functional.relu(self.embedding(self.linear(x))) + x.sum()
 
 
-@pytest.mark.parametrize("kind", [Operator, Called, Method, Kept, Nested])
+@pytest.mark.parametrize("kind", [Operator, Called, Method, Kept, Nested, Chosen])
 def test_products_are_found(kind: type[nn.Module]) -> None:
     module = kind()
     assert might_multiply(module)
@@ -106,6 +122,30 @@ def test_modules_inside_one_that_multiplies_keep_their_own_calls() -> None:
     counted = covers(model)["other"].sites["matmul"]
     assert counted.quantizer is None
     assert counted.calls.value == 1
+
+
+@pytest.mark.parametrize("kind", [Operator, Called, Method])
+def test_the_signature_of_forward_stays(kind: type[nn.Module]) -> None:
+    module = kind()
+    before = inspect.signature(module.forward)
+    assert inspect.signature(quantize_(module).forward) == before
+
+
+def test_a_forward_that_accelerate_has_covered_runs_inside() -> None:
+    module = Operator()
+    original = module.forward
+    module._original_forward = original
+
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        return original(x) + 1
+
+    module.forward = outer  # type: ignore[method-assign]
+    x = torch.randn(4, 4, 4, requires_grad=True)
+    quantize_(module)
+    assert (module(x) - x @ x).mean().item() == pytest.approx(1.0, abs=0.1)
+    module(x).sum().backward()
+    assert quantized_sites(module)[0].calls.value == 2
+    assert dequantize_(module).forward is outer
 
 
 def test_compiled_before_it_ever_ran() -> None:

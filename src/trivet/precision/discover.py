@@ -168,7 +168,7 @@ def _instructions(code: CodeType, own: str) -> tuple[bool, tuple[str, ...], tupl
             product = True
         elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             name = str(step.argval)
-            if _last(before) == own:
+            if own and _last(before) == own:
                 attributes[name] = None
             elif name in RULES:
                 product = True

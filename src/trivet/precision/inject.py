@@ -98,6 +98,8 @@ def dequantize_(model: nn.Module) -> nn.Module:
     for cover in found.values():
         state_of(cover).claims += 1
         del vars(cover.module)["forward"]
+        if isinstance(cover, ScopedForward) and cover.wrapped is not None:
+            vars(cover.module)["forward"] = cover.wrapped
     return model
 
 
@@ -132,11 +134,12 @@ def chosen_layers(model: nn.Module, filter_fn: Filter | None = None) -> set[str]
 def cover_(model: nn.Module, chosen: set[str], quantizer: Quantizer) -> ModelState:
     """Cover everything that multiplies: what is chosen is quantized, the rest counted.
 
-    Modules whose `forward` somebody else has covered already are left out.
+    Modules whose `forward` somebody else has covered already are left out, unless it is known to run the class's own:
+    Accelerate covers that of a whole model for autocast, and keeps the original beside it.
     """
     found = candidates(model)
     guarded = {name: module for name, module in model.named_modules() if isinstance(module, GUARDED)}
-    found = {name: module for name, module in (found | guarded).items() if "forward" not in vars(module)}
+    found = {name: module for name, module in (found | guarded).items() if not _is_taken(module)}
     state = ModelState({device_of(module) for module in found.values()})
     for name, module in found.items():
         kind = quantizer if name in chosen else None
@@ -152,6 +155,10 @@ def cover_(model: nn.Module, chosen: set[str], quantizer: Quantizer) -> ModelSta
             inner = (vars(module).get("forward") for module in cover.module.modules())
             cover.inside = [part for part in inner if isinstance(part, PlainForward)]
     return state
+
+
+def _is_taken(module: nn.Module) -> bool:
+    return "forward" in vars(module) and (is_plain(module) or "_original_forward" not in vars(module))
 
 
 def expected_labels(module: nn.Module) -> list[str]:

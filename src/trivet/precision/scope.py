@@ -15,6 +15,8 @@ that multiplies and is recomputed by activation checkpointing (checkpoint a modu
 
 from __future__ import annotations
 
+import inspect
+from types import MethodType
 from typing import Any
 
 import torch
@@ -62,6 +64,8 @@ class ScopedForward:
         self.state = state
         self.quantizer = quantizer
         """None for a scope that only counts."""
+        self.wrapped: Any = vars(module).get("forward")
+        """A forward that another library has given the instance, and that this one runs; None for that of the class."""
         self.sites: dict[str, Site] = {}
         """Sites by label."""
         self.inside: list[PlainForward] = []
@@ -70,6 +74,11 @@ class ScopedForward:
         """How often each label has been used in this forward pass."""
         self.with_gradients = False
         """Whether gradients were enabled when this forward pass began."""
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """That of the module's own forward: trainers read from it which columns of the data a model takes."""
+        return inspect.signature(MethodType(type(self.module).forward, self.module))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module as its class says, watching."""
@@ -81,12 +90,18 @@ class ScopedForward:
         self.with_gradients = torch.is_grad_enabled()
         try:
             if watched:
-                return type(module).forward(module, *args, **kwargs)
+                return self.run(*args, **kwargs)
             state.intercepting = True
             with Interceptor(state):
-                return type(module).forward(module, *args, **kwargs)
+                return self.run(*args, **kwargs)
         finally:
             state.scope, self.used, state.intercepting = outer, used, watched
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module as if it were not covered."""
+        if self.wrapped is not None:
+            return self.wrapped(*args, **kwargs)
+        return type(self.module).forward(self.module, *args, **kwargs)
 
     def watch(self) -> Interceptor:
         """Watch functional calls inside a `with` block."""
