@@ -12,6 +12,7 @@ from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
     from trivet.ghn.config import GHNConfig
+    from trivet.ghn.deepnets import Architecture, DeepNets
     from trivet.ghn.ghn import GHN
     from trivet.ghn.init import InitReport, init_
     from trivet.ghn.recalibrate import recalibrate_bn
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GHN",
+    "Architecture",
     "Coverage",
+    "DeepNets",
     "GHNConfig",
     "InitReport",
     "init_",
@@ -30,7 +33,9 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "GHN": ".ghn",
+        "Architecture": ".deepnets",
         "Coverage": ".targets",
+        "DeepNets": ".deepnets",
         "GHNConfig": ".config",
         "InitReport": ".init",
         "init_": ".init",

@@ -45,8 +45,8 @@ class GraphPlan:
     """Longest path to each node [nodes]."""
     heights: NDArray[np.int64]
     """Longest path from each node [nodes]."""
-    pairs: NDArray[np.int64]
-    """(from, to, distance) of all pairs within reach [pairs, 3], sorted."""
+    pairs: NDArray[np.int32]
+    """From, to and distance of all pairs within reach [3, pairs], sorted."""
     input_distances: NDArray[np.int64]
     """Distance from the nearest input [nodes]; 0 for inputs and what they do not reach."""
 
@@ -65,11 +65,13 @@ def plan_graph(graph: Graph, config: GHNConfig, sizes: ShapeVocabulary) -> Graph
                 row[:] = sizes.index(seen[1])
         elif len(node.kernel) >= 2:
             row[:] = sizes.index((1, 1, node.kernel[-2], node.kernel[-1]))
-    pairs = graph.distances(config.reach)
-    distances = np.zeros(count, dtype=np.int64)
-    from_inputs = pairs[np.isin(pairs[:, 0], graph.inputs or (0,))]
-    for _, target, distance in from_inputs[np.argsort(-from_inputs[:, 2], kind="stable")]:
-        distances[target] = distance
+    pairs = np.ascontiguousarray(graph.distances(config.reach).T, dtype=np.int32)
+    near = np.full(count, MAX_INPUT_DISTANCE + 1, dtype=np.int64)
+    inputs = list(graph.inputs or (0,))
+    from_inputs = np.isin(pairs[0], inputs)
+    np.minimum.at(near, pairs[1, from_inputs], pairs[2, from_inputs])
+    near[inputs] = 0
+    distances = np.where(near > MAX_INPUT_DISTANCE, 0, near)
     words = np.array([reading(node, config.words) for node in graph.nodes], dtype=np.int64)
     return GraphPlan(words, table, graph.depths, np.asarray(heights), pairs, distances)
 
@@ -87,7 +89,7 @@ class GraphBatch:
     sweeps: tuple[SweepPlan, ...] = ()
     """Forward and backward sweep of a gated network."""
     relations: tuple[Tensor, ...] = ()
-    """For each graph, for a graphormer: entry of the table of edge biases of each pair of nodes, int64 [nodes · nodes]."""
+    """For a graphormer, of each graph: each pair of nodes' entry in the table of edge biases, int64 [nodes · nodes]."""
     degrees: Tensor | None = None
     """For a graphormer: edges into and out of each node, and its distance from the input, int64 [3, nodes]."""
 
@@ -101,12 +103,16 @@ def join(plans: Sequence[GraphPlan], config: GHNConfig, device: torch.device) ->
 
     words, sizes = tensor([plan.words for plan in plans]), tensor([plan.sizes for plan in plans])
     if config.encoder == "gated":
-        starts = np.cumsum([0, *counts[:-1]])
-        pairs = np.concatenate([plan.pairs + (start, start, 0) for plan, start in zip(plans, starts, strict=True)])
+        starts = np.cumsum([0, *counts[:-1]], dtype=np.int32)
+        source, target = (
+            np.concatenate([plan.pairs[side] + start for plan, start in zip(plans, starts, strict=True)])
+            for side in (0, 1)
+        )
+        distance = np.concatenate([plan.pairs[2] for plan in plans])
         depths = np.concatenate([plan.depths for plan in plans])
         heights = np.concatenate([plan.heights for plan in plans])
-        forward = _sweep_plan(depths, pairs[:, 0], pairs[:, 1], pairs[:, 2], config.virtual, device)
-        backward = _sweep_plan(heights, pairs[:, 1], pairs[:, 0], pairs[:, 2], config.virtual, device)
+        forward = _sweep_plan(depths, source, target, distance, config.virtual, device)
+        backward = _sweep_plan(heights, target, source, distance, config.virtual, device)
         return GraphBatch(counts, words, sizes, sweeps=(forward, backward))
     if config.encoder == "graphormer":
         relations = tuple(torch.from_numpy(_relations(plan, config.reach)).to(device) for plan in plans)
@@ -117,41 +123,38 @@ def join(plans: Sequence[GraphPlan], config: GHNConfig, device: torch.device) ->
 
 def _sweep_plan(
     levels: NDArray[np.int64],
-    speakers: NDArray[np.int64],
-    listeners: NDArray[np.int64],
-    distances: NDArray[np.int64],
+    speakers: NDArray[np.int32],
+    listeners: NDArray[np.int32],
+    distances: NDArray[np.int32],
     virtual: bool,
     device: torch.device,
 ) -> SweepPlan:
-    """Lay out a sweep that visits nodes by level; with virtual edges each node has two messages, for edges and for paths."""
+    """Lay out a sweep by level; with virtual edges, a node has two messages, for edges and for paths."""
     count = len(levels)
     order = _order(levels)
-    row = np.empty(count, dtype=np.int64)
-    row[order] = np.arange(count)
-    near = distances == 1
-    speaking, listening = row[speakers], row[listeners]
+    row = np.empty(count, dtype=np.int32)
+    row[order] = np.arange(count, dtype=np.int32)
+    near = np.flatnonzero(distances == 1)
+    messages, listening = row[speakers[near]], row[listeners[near]]
+    weights = np.ones(len(near), dtype=np.float32)
     if virtual:
-        messages = np.concatenate([2 * speaking[near], 2 * speaking + 1])
-        listening = np.concatenate([listening[near], listening])
-        weights = np.concatenate([np.ones(int(near.sum())), 1 / distances])
-    else:
-        messages, listening = speaking[near], listening[near]
-        weights = np.ones(len(messages))
-    kinds = 2 if virtual else 1
+        messages = np.concatenate([2 * messages, 2 * row[speakers] + 1])
+        listening = np.concatenate([listening, row[listeners]])
+        weights = np.concatenate([weights, np.float32(1) / distances.astype(np.float32)])
     sizes = np.bincount(levels)
     return SweepPlan(
         order=torch.from_numpy(order).to(device),
-        back=torch.from_numpy(row).to(device),
+        back=torch.from_numpy(row.astype(np.int64)).to(device),
         sizes=tuple(sizes.tolist()),
         heard=_bags(listening, messages, weights, sizes, device),
-        spoken=_bags(messages, listening, weights, sizes * kinds, device),
+        spoken=_bags(messages, listening, weights, sizes * (2 if virtual else 1), device),
     )
 
 
 def _bags(
-    bags: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    weights: NDArray[np.float64],
+    bags: NDArray[np.int32],
+    rows: NDArray[np.int32],
+    weights: NDArray[np.float32],
     sizes: NDArray[np.int64],
     device: torch.device,
 ) -> Bags:
@@ -161,16 +164,16 @@ def _bags(
     first = np.concatenate([[0], np.cumsum(sizes)])
     begin = pointer[first]
     terms = np.diff(begin).tolist()
-    starts = pointer[:-1] - np.repeat(begin[:-1], sizes)
+    starts = (pointer[:-1] - np.repeat(begin[:-1], sizes)).astype(np.int32)
     return Bags(
-        rows=torch.from_numpy(rows[order].astype(np.int32)).to(device).split(terms),
-        weights=torch.from_numpy(weights[order].astype(np.float32)).to(device).split(terms),
-        starts=torch.from_numpy(starts.astype(np.int32)).to(device).split(sizes.tolist()),
+        rows=torch.from_numpy(rows[order]).to(device).split(terms),
+        weights=torch.from_numpy(weights[order]).to(device).split(terms),
+        starts=torch.from_numpy(starts).to(device).split(sizes.tolist()),
     )
 
 
-def _order(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Stable order by small whole numbers; numpy sorts those of 16 bits in linear time."""
+def _order(keys: NDArray[np.int64] | NDArray[np.int32]) -> NDArray[np.int64]:
+    """Stable order by small whole numbers. Those of 16 bits are sorted in linear time."""
     small = not len(keys) or int(keys.max()) < 2**16
     return np.argsort(keys.astype(np.uint16) if small else keys, kind="stable")
 
@@ -179,7 +182,7 @@ def _relations(plan: GraphPlan, reach: int) -> NDArray[np.int64]:
     """0 for a pair that no path joins, s for one at distance s, reach + s for the same pair the other way round."""
     count = len(plan.words)
     matrix = np.zeros((count, count), dtype=np.int64)
-    source, target, distance = plan.pairs.T
+    source, target, distance = plan.pairs
     matrix[source, target] = distance
     matrix[target, source] = distance + reach
     return matrix.ravel()
@@ -187,8 +190,8 @@ def _relations(plan: GraphPlan, reach: int) -> NDArray[np.int64]:
 
 def _degrees(plan: GraphPlan) -> NDArray[np.int64]:
     count = len(plan.words)
-    edges = plan.pairs[plan.pairs[:, 2] == 1]
-    degrees = np.stack([np.bincount(edges[:, side], minlength=count) for side in (1, 0)])
+    edges = plan.pairs[:, plan.pairs[2] == 1]
+    degrees = np.stack([np.bincount(edges[side], minlength=count) for side in (1, 0)])
     return np.concatenate([degrees.clip(max=MAX_DEGREE), plan.input_distances[None].clip(max=MAX_INPUT_DISTANCE)])
 
 

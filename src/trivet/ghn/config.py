@@ -1,4 +1,4 @@
-"""What a graph hypernetwork is made of: encoder, decoder and sizes, for GHN-1, GHN-2, GHN-3 and the variants beside them.
+"""What a graph hypernetwork is made of: encoder, decoder and sizes, for GHN-1, GHN-2, GHN-3 and variants beside them.
 
 Zhang, Ren, Urtasun, "Graph HyperNetworks for Neural Architecture Search" (GHN-1, 2019); Knyazev et al., "Parameter
 Prediction for Unseen Deep Architectures" (GHN-2, 2021); Knyazev et al., "Can We Scale Transformers to Predict
@@ -61,7 +61,7 @@ class GHNConfig:
     rank: int = 0
     """Rank of what the low-rank decoder makes; 0 with every other decoder."""
     words: int = PRIMITIVE_COUNT
-    """Node types with an embedding of their own; 15 for published ones, further words are then read as a similar one."""
+    """Node types with an embedding of their own; further words are read as a similar one of the published 15."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_shape", tuple(self.max_shape))

@@ -43,9 +43,9 @@ class ConvDecoder(nn.Module):
 
     def forward(self, x: Tensor, requests: Sequence[Request]) -> list[Tensor]:
         """Blocks [n, out, in, height, width] of each request, from states [nodes, hid]."""
-        features = [self._features(x, rows, view) for rows, view in requests]
+        features = self._features(x, requests)
         blocks: list[Tensor] = [x] * len(requests)
-        # Requests of equal channels share a product, so that few parts of the largest weight take part in a backward pass.
+        # Requests of equal channels share a product, so that few parts of the largest weight are cut out of it.
         same: dict[tuple[int, int], list[int]] = {}
         for index, (_, view) in enumerate(requests):
             same.setdefault((view[0], view[1]), []).append(index)
@@ -53,9 +53,9 @@ class ConvDecoder(nn.Module):
         bias = self.out.bias.unflatten(0, (self.out_channels, self.in_channels))
         for (out, inputs), members in same.items():
             together = torch.cat([features[index] for index in members])
-            part, shift = weight[:out, :inputs].flatten(0, 1), bias[:out, :inputs].flatten()
-            decoded = F.linear(together, part, shift).split([features[index].shape[0] for index in members])
-            for index, values in zip(members, decoded, strict=True):
+            part, shift = (_cut(_cut(whole, 0, slice(0, out)), 1, slice(0, inputs)) for whole in (weight, bias))
+            decoded = F.linear(together, part.flatten(0, 1), shift.flatten())
+            for index, values in zip(members, decoded.split([len(features[index]) for index in members]), strict=True):
                 rows, view = requests[index]
                 height, width = min(view[2], self.size), min(view[3], self.size)
                 values = values.view(len(rows), height * width, -1).transpose(1, 2)
@@ -68,18 +68,32 @@ class ConvDecoder(nn.Module):
         block = ConvDecoder.forward(self, x, [(rows, (self.out_channels, inputs, 1, 1))])[0]
         return self.classes(F.relu(block.flatten(2).transpose(1, 2))).transpose(1, 2)[..., None, None]
 
-    def _features(self, x: Tensor, rows: Tensor, view: View) -> Tensor:
-        """What each position of each kernel is decoded from: [n · height · width, features]."""
-        window = self._window(view[2]), self._window(view[3])
+    def _features(self, x: Tensor, requests: Sequence[Request]) -> list[Tensor]:
+        """What each position of each kernel is decoded from: [n · height · width, features] for each request."""
+        windows = [(self._window(view[2]), self._window(view[3])) for _, view in requests]
         size = self.size
-        weight = self.spatial.weight.unflatten(0, (-1, size, size))[:, window[0], window[1]]
-        bias = self.spatial.bias.unflatten(0, (-1, size, size))[:, window[0], window[1]]
-        maps = F.linear(x[rows], weight.permute(1, 2, 0, 3).flatten(0, 2), bias.permute(1, 2, 0).flatten())
-        return F.relu(self.hidden(F.relu(maps).view(-1, self.hidden.in_features)))
+        weight, bias = (
+            self.spatial.weight.unflatten(0, (-1, size, size)),
+            self.spatial.bias.unflatten(0, (-1, size, size)),
+        )
+        # All windows lie within the largest one, which is cut out first.
+        rows, columns = (
+            slice(min(pair[side].start for pair in windows), max(pair[side].stop for pair in windows))
+            for side in (0, 1)
+        )
+        weight, bias = (_cut(_cut(whole, 1, rows), 2, columns) for whole in (weight, bias))
+        features = []
+        for (nodes, _), (down, across) in zip(requests, windows, strict=True):
+            down = slice(down.start - rows.start, down.stop - rows.start)
+            across = slice(across.start - columns.start, across.stop - columns.start)
+            part, shift = (_cut(_cut(whole, 1, down), 2, across) for whole in (weight, bias))
+            maps = F.linear(x[nodes], part.permute(1, 2, 0, 3).flatten(0, 2), shift.permute(1, 2, 0).flatten())
+            features.append(F.relu(self.hidden(F.relu(maps).view(-1, self.hidden.in_features))))
+        return features
 
     def _window(self, size: int) -> slice:
         """Part of the largest kernel that one of this size is."""
-        return slice(0, size)
+        return slice(0, min(size, self.size))
 
     def _enlarged(self, blocks: Tensor, view: View) -> Tensor:
         """Blocks whose kernels have the asked size, where that is larger than the decoder's."""
@@ -91,11 +105,11 @@ class ConvDecoder(nn.Module):
 
 
 class LinearDecoder(ConvDecoder):
-    """Decoder of GHN-3: as that of GHN-2, but a kernel is the middle of the largest one, and a larger one interpolates."""
+    """Decoder of GHN-3: as that of GHN-2, but kernels are the middle of the largest, and larger ones interpolate."""
 
     def _window(self, size: int) -> slice:
         middle = self.size // 2
-        return slice(max(0, middle - size // 2), middle + -(-size // 2))
+        return slice(max(0, middle - size // 2), min(self.size, middle + -(-size // 2)))
 
     def _enlarged(self, blocks: Tensor, view: View) -> Tensor:
         if max(view[2:]) <= self.size:
@@ -197,7 +211,13 @@ class VectorDecoder(nn.Module):
         return self.classes(F.relu(self(x)[:, 1]))
 
 
-def make_decoder(config: GHNConfig) -> nn.Module:
+def _cut(whole: Tensor, dim: int, window: slice) -> Tensor:
+    """A slice along one dimension; the tensor itself if that is all of it, whose gradient then is not copied."""
+    length = window.stop - window.start
+    return whole if length == whole.shape[dim] else whole.narrow(dim, window.start, length)
+
+
+def make_decoder(config: GHNConfig) -> ConvDecoder | MLPDecoder | LowRankDecoder:
     """The decoder that a configuration names."""
     return {"conv": ConvDecoder, "linear": LinearDecoder, "mlp": MLPDecoder, "low_rank": LowRankDecoder}[
         config.decoder

@@ -97,12 +97,12 @@ class GHN(nn.Module):
     ) -> dict[str, Tensor]:
         """Parameters for a module, through which gradients flow back to the hypernetwork.
 
-        Use them with `torch.func.functional_call`; parameters that are missing in the result keep the module's own values.
+        Use them with `torch.func.functional_call`; parameters that are missing in the result keep their own values.
 
         Args:
             model: Any module. It is not changed.
-            example_input: A batch as the module takes it, from which its graph is made: a tensor, a tuple, or a mapping of
-                keyword arguments. Not needed with `graph`.
+            example_input: A batch as the module takes it, from which its graph is made: a tensor, a tuple, or a
+                mapping of keyword arguments. Not needed with `graph`.
             graph: Its graph, if you have it already.
             head: What happens to the classifier when there is one: "predict" it, which needs as many classes as the
                 hypernetwork was trained on, "resize": decode it like any other linear layer, or "keep": leave it out.
@@ -111,8 +111,8 @@ class GHN(nn.Module):
             Name → parameter, in the order of the graph, on the hypernetwork's device and of its type.
 
         Raises:
-            ValueError: The classifier has another number of classes, the graph is not that of the module, or neither graph
-                nor input is given.
+            ValueError: The classifier has another number of classes, the graph is not that of the module, or neither
+                graph nor input is given.
 
         Examples:
             >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 10))
@@ -171,7 +171,8 @@ class GHN(nn.Module):
             batch, groups = self._batch([graph], head)
             decoded = list(self._decoded(self._states(batch), groups))
         for group, block in decoded:
-            if not all(bool(values.isfinite().all()) for values in block.values()):
+            # Extremes pass on what is not a number, in one pass and without a mask.
+            if not all(bool(torch.stack(values.aminmax()).isfinite().all()) for values in block.values()):
                 name = group.parts[0].names[0][1]
                 raise TrivetError(f"what is predicted for `{name}` is not finite; nothing was written into the module")
         for group, block in decoded:

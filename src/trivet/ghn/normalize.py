@@ -19,11 +19,10 @@ def weight_scale(view: tuple[int, int, int, int], *, depth: int = 1, kernel: boo
     """Factor of a weight.
 
     Args:
-        view: Its sizes (out, in, height, width); of a transposed convolution as the convolution that it is the transpose of
-            would have them after swapping.
+        view: Its sizes (out, in, height, width), with those of a transposed convolution swapped.
         depth: Third size of its kernel, if it has one.
-        kernel: Whether it is a two-dimensional kernel; only those tell by their shape that no ReLU follows, when there is one
-            input channel or when they are wider than high.
+        kernel: Whether it is a two-dimensional kernel; only those tell by their shape that no ReLU follows, when there
+            is one input channel or when they are wider than high.
 
     Examples:
         >>> weight_scale((64, 8, 3, 3)) == (2 / 72) ** 0.5, weight_scale((64, 1, 3, 3)) == (1 / 9) ** 0.5

@@ -94,9 +94,9 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:
         raise ValueError(
-            f"{path} cannot be read as a checkpoint of plain tensors: it is damaged, holds other objects, which could run "
-            "code and are refused, or was written by joblib; where you trust its origin, load it there and write it "
-            f"again with `torch.save(state_dict, …)` ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+            f"{path} cannot be read as a checkpoint of plain tensors: it is damaged, holds other objects, which could "
+            "run code and are refused, or was written by joblib; if you trust its origin, load it there and write it "
+            f"again with `torch.save(state_dict, …)` ({(str(error) or type(error).__name__).splitlines()[0]})"
         ) from error
     config: Any = {}
     if isinstance(content, Mapping) and "state_dict" in content:

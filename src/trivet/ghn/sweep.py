@@ -62,8 +62,8 @@ def sweep(h: Tensor, plan: SweepPlan, weights: Sequence[Tensor]) -> Tensor:
     Args:
         h: States [nodes, d], by node.
         plan: Order and messages.
-        weights: w1 [k·a, d], b1 of the first layers of the k message functions, w2 [k·d, k·a] (blocks on the diagonal), b2
-            of the second ones, and the GRU cell's w_ih [3d, d], w_hh, b_ih, b_hh (reset, update, new).
+        weights: w1 [k·a, d], b1 of the first layers of the k message functions, w2 [k·d, k·a] (blocks on the
+            diagonal), b2 of the second ones, and the GRU cell's w_ih [3d, d], w_hh, b_ih, b_hh (reset, update, new).
 
     Returns:
         New states [nodes, d], by node.
@@ -115,7 +115,7 @@ def _forward(
 
 class _Sweep(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, plan: SweepPlan, *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, h: Tensor, plan: SweepPlan, *weights: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
         out, saved = _forward(h, plan, *weights)
         ctx.plan = plan
         buffers = (saved.gates, saved.old_new, saved.summed, saved.hidden, saved.messages)
@@ -124,7 +124,7 @@ class _Sweep(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
         h, out, gates, old_new, summed, hidden, messages, w1, _, w2, _, w_ih, w_hh, _, _ = ctx.saved_tensors
         d = h.shape[1]
         r, z, n = gates.split(d, 1)

@@ -112,7 +112,8 @@ def view_of(node: Node) -> tuple[Form, View] | str:
             return f"a weight of {len(shape)} dimensions is none of 2 to 5"
         out, inputs = (shape[1], shape[0]) if node.op in _SWAPPED else shape[:2]
         form: Form = ("matrix", "line", "kernel", "volume")[len(shape) - 2]
-        return form, (out, inputs, *((1, 1, *shape[2:])[-2:]))
+        height, width = (1, 1, *shape[2:])[-2:]
+        return form, (out, inputs, height, width)
     if like == "pos_enc":
         return _positions(shape)
     return f"a node of type `{node.op}` has no weights in published networks"
@@ -151,8 +152,8 @@ def targets_of(graph: Graph, config: GHNConfig, head: Head) -> tuple[list[Target
     Args:
         graph: Of the network whose parameters are wanted.
         config: Of the hypernetwork.
-        head: What happens to the classifier: "predict" decodes one row a class, "resize" decodes it like any other linear
-            layer of that size, "keep" leaves it as it is.
+        head: What happens to the classifier: "predict" decodes one row a class, "resize" decodes it like any other
+            linear layer of that size, "keep" leaves it as it is.
 
     Raises:
         ValueError: The classifier is to be predicted and has another number of classes, or `head` is none of the three.
@@ -164,8 +165,9 @@ def targets_of(graph: Graph, config: GHNConfig, head: Head) -> tuple[list[Target
         classes, name = graph.nodes[pair[0]].shape[0], graph.nodes[pair[0]].parameters[0]
         if classes != config.num_classes:
             raise ValueError(
-                f"the classifier `{name}` has {classes} classes and this hypernetwork predicts {config.num_classes}; choose "
-                "`head='keep'` to leave the classifier as it is, or `head='resize'` to decode it like any other linear layer"
+                f"the classifier `{name}` has {classes} classes and this hypernetwork predicts {config.num_classes}; "
+                "choose `head='keep'` to leave the classifier as it is, or `head='resize'` to decode it like any other "
+                "linear layer"
             )
     targets: list[Target] = []
     kept: dict[str, str] = {}
@@ -191,13 +193,12 @@ def _targets(index: int, node: Node, config: GHNConfig, is_head: bool) -> tuple[
     if form == "vector":
         kinds: tuple[Kind, ...] = ("class_bias" if is_head else "offset",)
         if like in _NORMS:
-            kinds = ("factor", "offset")
             only = node.parameters[0].rsplit(".", 1)[-1]
-            if len(node.parameters) == 1 and ("bias" in only or "beta" in only):
-                kinds = ("offset",)
+            shift = len(node.parameters) == 1 and ("bias" in only or "beta" in only)
+            kinds = ("offset",) if shift else ("factor", "offset")
         found = [
-            Target(name, index, kind, node.shape, form, view)
-            for name, kind in zip(node.parameters, kinds, strict=False)
+            Target(name, index, each, node.shape, form, view)
+            for name, each in zip(node.parameters, kinds, strict=False)
         ]
     else:
         scale = 1.0
@@ -205,7 +206,7 @@ def _targets(index: int, node: Node, config: GHNConfig, is_head: bool) -> tuple[
             depth = node.shape[2] if form == "volume" else 1
             seen_by_one = (view[0], view[1] // _groups(node), *view[2:])
             scale = weight_scale(seen_by_one, depth=depth, kernel=form == "kernel")
-        kind = "class_weight" if is_head else "weight"
+        kind: Kind = "class_weight" if is_head else "weight"
         swapped = node.op in _SWAPPED
         found = [Target(node.parameters[0], index, kind, node.shape, form, view, swapped, scale)]
     rest = node.parameters[len(found) :]
@@ -213,7 +214,7 @@ def _targets(index: int, node: Node, config: GHNConfig, is_head: bool) -> tuple[
 
 
 def _groups(node: Node) -> int:
-    """Groups of a transposed convolution, whose weight does not show them: its outputs over the outputs of one group."""
+    """Groups of a transposed convolution, which its weight does not show: all outputs over those of one group."""
     if node.op != "conv_transpose" or len(node.output) < 2 or node.output[1] % node.shape[1]:
         return 1
     groups = node.output[1] // node.shape[1]
