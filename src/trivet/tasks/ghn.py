@@ -1,0 +1,103 @@
+"""`python -m trivet.tasks.ghn train|eval …`: the process behind `trivet ghn train` and `trivet ghn eval`.
+
+The one place where hypernetworks meet data: images are loaded here and handed to `trivet.ghn.meta` as tensors. A training
+run is a run folder like any other, with the hypernetwork in `ghn/`: `config.json`, `model.safetensors`.
+
+Not covered: data larger than memory.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trivet.core.config import digest, to_plain
+from trivet.core.errors import ConfigError, Problem
+from trivet.core.io import write_json
+from trivet.core.seeding import derive
+from trivet.ghn.ghn import GHN
+from trivet.ghn.meta.config import MetaConfig
+from trivet.ghn.meta.evaluate import Scores, evaluate
+from trivet.ghn.meta.images import Images, Split
+from trivet.ghn.meta.networks import Pool, predict
+from trivet.ghn.meta.rules import Entry, draw, pool
+from trivet.tasks.data import ImageData, load_images
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Data and pools of a configuration, made when first asked for."""
+
+    config: MetaConfig
+    """What is trained, on what."""
+    device: torch.device
+    """Where."""
+    cache: Path | None = None
+    """Folder in which pools are remembered."""
+
+    @cached_property
+    def data(self) -> ImageData:
+        """The arrays."""
+        data = load_images(self.config.data.name)
+        if data.num_classes != self.config.ghn.num_classes:
+            found = f"{self.config.ghn.num_classes}, with {data.name} of {data.num_classes} classes"
+            raise ConfigError([Problem("", "ghn.num_classes", found, str(data.num_classes))])
+        return data
+
+    @cached_property
+    def images(self) -> Images:
+        """The images, on the device."""
+        data = self.data
+        train = Split(_tensor(data.train_images), torch.from_numpy(data.train_labels))
+        test = Split(_tensor(data.test_images), torch.from_numpy(data.test_labels))
+        return Images(train, test, self.config.data, seed=derive(self.config.seed, "images"), device=self.device)
+
+    def entries(self, split: str, size: int) -> list[Entry]:
+        """The first architectures of a split's pool; found once, then remembered by their numbers."""
+        config = self.config
+        image = {"in_channels": config.data.channels, "image_size": config.data.image_size}
+        rules = {**to_plain(config.pool), "size": size}
+        key = digest({"split": split, "rules": rules, "image": image, "classes": self.data.num_classes})
+        path = self.cache / f"pool-{split}-{key}.json" if self.cache else None
+        if path and path.is_file():
+            return [draw(split, number, config.pool) for number in json.loads(path.read_text(encoding="utf-8"))]
+        logger.info("choosing %d architectures of the split %s", size, split)
+        entries = pool(split, config.pool, size, **image, num_classes=self.data.num_classes)
+        if path:
+            write_json(path, [entry.number for entry in entries])
+        return entries
+
+    def networks(self, split: str, size: int, *, dropout: bool = False) -> Pool:
+        """The networks of the first architectures of a split's pool."""
+        config = self.config
+        return Pool(
+            self.entries(split, size),
+            num_classes=self.data.num_classes,
+            in_channels=config.data.channels,
+            image_size=config.data.image_size,
+            device=self.device,
+            dropout=dropout,
+        )
+
+    def score(self, ghn: torch.nn.Module, networks: Pool, images: Split) -> Scores:
+        """One prediction for each network, tested on the images."""
+        size = self.config.evaluation.batch_size
+        return evaluate(ghn, predict, networks, images, self.images, batch_size=size)
+
+
+def new_ghn(config: MetaConfig) -> GHN:
+    """The hypernetwork before training."""
+    return GHN(config.ghn, seed=derive(config.seed, "ghn") % 2**63)
+
+
+def _tensor(images: Any) -> torch.Tensor:
+    """Images with the strides of a fresh tensor; numpy's may make torch corrupt memory, see `image_classification`."""
+    return torch.from_numpy(images).clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from trivet.ghn.meta.rules import BEYOND, PoolConfig, admitted, draw, pool, shares
+
+RULES = PoolConfig(max_macs=12_000_000)
+SPLITS = ("train", "val", "test", "wide", "deep", "dense", "bn_free")
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_limits_hold(split: str) -> None:
+    factor = 1 if split in ("train", "val", "test") else BEYOND
+    for entry in pool(split, RULES, 4):
+        network = entry.architecture
+        assert network.num_parameters() <= factor * RULES.max_parameters
+        assert network.macs() <= factor * RULES.max_macs
+        low, high = (9, 16) if split == "deep" else (4, 8)
+        assert low <= network.num_cells <= high
+        assert network.channels in {channels * (2 if split == "wide" else 1) for channels in RULES.channels}
+        assert split != "bn_free" or network.norm == "none"
+
+
+def test_a_number_is_the_same_network_for_ever() -> None:
+    assert draw("train", 7, RULES).architecture.digest == "8834e6d0ed56"
+    assert [entry.number for entry in pool("train", RULES, 5)] == [entry.number for entry in pool("train", RULES, 9)][:5]
+    assert draw("train", 7, PoolConfig(seed=1)) != draw("train", 7, RULES)
+
+
+def test_no_genotype_is_in_two_splits() -> None:
+    found = {split: {entry.architecture.genotype.identity for entry in pool(split, RULES, 8)} for split in SPLITS[:3]}
+    assert not found["train"] & found["val"]
+    assert not found["train"] & found["test"]
+    assert not found["val"] & found["test"]
+
+
+def test_wide_has_the_genotypes_of_test() -> None:
+    for number in range(4):
+        test, wide = (draw(split, number, RULES).architecture for split in ("test", "wide"))
+        assert wide.genotype == test.genotype
+        assert wide.channels == 2 * test.channels
+
+
+def test_the_share_without_norms_is_kept() -> None:
+    entries = pool("train", PoolConfig(max_macs=12_000_000, bn_free=0.25), 8)
+    assert [entry.architecture.norm == "none" for entry in entries] == [False, False, False, True] * 2
+    assert shares(entries)["batch norm"] == 0.75
+
+
+def test_attention_can_be_left_out() -> None:
+    rules = PoolConfig(max_macs=12_000_000, attention=False)
+    assert not any(entry.architecture.is_transformer for entry in pool("train", rules, 8))
+    assert any(entry.architecture.is_transformer for entry in pool("train", RULES, 8))
+
+
+def test_rules_that_admit_nothing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.ghn.meta.rules.SEARCH_LIMIT", 20)
+    with pytest.raises(ValueError, match="none of 20 architectures"):
+        next(admitted("train", PoolConfig(max_macs=1000)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"size": 1}, "must be ≥ 2"),
+        ({"channels": (12,)}, "multiples of 8"),
+        ({"fc_dim": ()}, "one or more"),
+        ({"max_macs": 0}, "must be ≥ 1"),
+        ({"bn_free": 1.5}, r"must lie in \[0, 1\]"),
+    ],
+)
+def test_bad_rules_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PoolConfig(**wrong)  # type: ignore[arg-type]
