@@ -134,7 +134,7 @@ def test_a_folder_or_name_is_taken_and_unknown_ones_are_refused(ghn: GHN, tmp_pa
     init_(one, ghn, X)
     assert isinstance(init_(other, tmp_path / "mine", X), InitReport)
     assert torch.equal(one.conv.weight, other.conv.weight)
-    with pytest.raises(ValueError, match="no folder and no unknown hypernetwork 'fashion-smal'"):
+    with pytest.raises(ValueError, match="no folder 'fashion-smal' here, and "):
         init_(other, "fashion-smal", X)
 
 
