@@ -82,7 +82,7 @@ class ScopedForward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module as its class says, watching."""
-        module, state = self.module, self.state
+        state = self.state
         outer, used, watched = state.scope, self.used, state.intercepting
         state.scope = self
         fresh: dict[str, int] = {}
