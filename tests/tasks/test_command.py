@@ -15,7 +15,8 @@ import pytest
 
 from trivet.core.runfolder import RunFolder
 from trivet.tasks.command import CommandFailed, extract_metrics, split_command
-from trivet.tasks.config import RunConfig, TaskConfig
+from trivet.tasks.command_config import CommandConfig
+from trivet.tasks.config import RunConfig
 from trivet.tasks.run import run_task
 
 MakeRun = Callable[..., RunFolder]
@@ -32,7 +33,7 @@ def _script(folder: Path, text: str) -> Path:
 
 
 def test_words_are_filled_in_and_never_split_again() -> None:
-    task = TaskConfig(command="python 'my script.py' --dir={run_dir} --seed {seed} {{literal}} ${HOME}")
+    task = CommandConfig(command="python 'my script.py' --dir={run_dir} --seed {seed} {{literal}} ${HOME}")
     words = split_command(RunConfig(task=task, seed=5), run_dir="/a b/c")
     assert words == [sys.executable, "my script.py", "--dir=/a b/c", "--seed", "5", "{literal}", "${HOME}"]
 

@@ -8,7 +8,9 @@ import pytest
 
 from trivet.core.config import build, dump_yaml, parse_yaml, to_plain
 from trivet.core.errors import ConfigError, MissingDataError
-from trivet.tasks.config import RunConfig, TaskConfig, placeholders
+from trivet.tasks.command_config import CommandConfig, placeholders
+from trivet.tasks.config import RunConfig
+from trivet.tasks.image_classification_config import ImageClassificationConfig
 
 IMAGES: dict[str, Any] = {"task": {"model": "resnet8"}, "training": {"steps": 100}}
 
@@ -47,6 +49,12 @@ def test_a_resolved_run_reads_back_the_same(mapping: dict[str, Any]) -> None:
         ({"task": {}}, "task", "`model` is missing"),
         ({"task": {"model": "resnet8", "command": "x"}}, "task", "brings its own data and model"),
         ({"task": {"model": "resnet8", "name": "image-classification", "command": "x"}}, "task", "belong to a command"),
+        (
+            {"task": {"model": "resnet8", "options": {"a": 1}, "name": "image-classification"}},
+            "task",
+            "belong to a command",
+        ),
+        ({"task": {"name": 5}}, "task.name", "image-classification, language-model, command"),
         ({"task": {"model": "resnet8", "width": 0}}, "task", "width=0"),
         ({"task": {"model": "resnet8", "train_examples": -1}}, "task", "train_examples=-1"),
         ({"task": {"model": "resnet8", "augment": {"shift": -1}}}, "task.augment", "shift=-1"),
@@ -171,8 +179,8 @@ def test_placeholders_name_every_key() -> None:
 
 
 def test_a_command_is_recognised() -> None:
-    assert TaskConfig(command="x").is_command
-    assert not TaskConfig(model="resnet8").is_command
+    assert CommandConfig(command="x").is_command
+    assert not ImageClassificationConfig(model="resnet8").is_command
 
 
 def test_checking_loads_no_torch() -> None:

@@ -9,7 +9,6 @@ Not covered: commands of the user's, whose layers cannot be seen.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import tempfile
@@ -18,10 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trivet.core.config import build, dump_yaml, merge
+from trivet.cli.child import serve
+from trivet.core.config import build, canonical_json, dump_yaml, merge
 from trivet.core.errors import TrivetError
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from trivet.precision import LayerCost
     from trivet.tasks.config import RunConfig
 
@@ -41,7 +43,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for item in request["runs"]:
         run = build(RunConfig, item["config"])
-        key = json.dumps([run.task.model, run.task.width, run.task.data, request.get("input")])
+        key = canonical_json(run.task)
         if key not in cached:
             cached[key] = _layers(run, request.get("input"), request.get("classes"))
         row = {"name": item["name"], **_bitops(run, cached[key])}
@@ -56,21 +58,33 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layers(run: RunConfig, shape: list[int] | None, classes: int | None) -> list[LayerCost]:
+    """Layers of a run's model, by its task; of a classifier on images of a given shape without any data."""
+    from trivet.precision import layer_macs, quantize_
+    from trivet.tasks.base import task_module
+
+    task = task_module(run.task.name)
+    if shape is None or classes is None:
+        model, example = task.counted(run)
+    else:
+        model, example = _classifier(run, shape, classes)
+    if task.quantizes is not None:
+        quantize_(model, task.quantizes)
+    return layer_macs(model, example)
+
+
+def _classifier(run: RunConfig, shape: list[int], classes: int) -> tuple[nn.Module, Tensor]:
     import torch
 
     from trivet.models import build_model
-    from trivet.precision import layer_macs
+    from trivet.tasks.image_classification_config import ImageClassificationConfig
+    from trivet.tasks.task_config import options_of
 
-    if shape is None or classes is None:
-        from trivet.tasks.data import load_images
-
-        images = load_images(run.task.data)
-        shape, classes = list(images.image_shape), len(images.classes)
+    task = options_of(run, ImageClassificationConfig)
     channels, height, width = shape
     model = build_model(
-        run.task.model, num_classes=classes, in_channels=channels, image_size=(height, width), width=run.task.width
+        task.model, num_classes=classes, in_channels=channels, image_size=(height, width), width=task.width
     )
-    return layer_macs(model, torch.zeros(1, channels, height, width))
+    return model, torch.zeros(1, channels, height, width)
 
 
 def _bitops(run: RunConfig, layers: list[LayerCost]) -> dict[str, Any]:
@@ -133,17 +147,5 @@ def _short_run(config: Mapping[str, Any], steps: int) -> tuple[int, float, float
         return result.steps, result.train_seconds, result.seconds
 
 
-def main() -> int:
-    """Read a request, write the answer; errors on purpose are an answer too."""
-    request = json.load(sys.stdin)
-    with contextlib.redirect_stdout(sys.stderr):  # a user's model may print
-        try:
-            content = answer(request)
-        except (TrivetError, ValueError) as error:
-            content = {"error": str(error), "exit_code": getattr(error, "exit_code", 2)}
-    json.dump(content, sys.stdout)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(answer))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trivet.cli.console import emit_json, show, table, talk, verb
+from trivet.cli.options import StudySetOption, WidthOption
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,7 +25,7 @@ def range_test(
     data: Annotated[str, typer.Option("--data", help="Data for a model; a study names its own.")] = "fashion-mnist",
     batch_size: Annotated[int, typer.Option("--batch-size", help="Examples a step, for a model.")] = 32,
     lr: Annotated[float, typer.Option("--lr", help="Learning rate of Adam, for a model.")] = 0.01,
-    width: Annotated[int, typer.Option("--width", help="Channels of the first stage of resnet…")] = 16,
+    width: WidthOption = 16,
     levels: Annotated[str, typer.Option("--levels", help="Bits tried, from below.")] = "2,3,4,5,6",
     reference: Annotated[int, typer.Option("--reference", help="Bits that the levels are measured against.")] = 8,
     window: Annotated[int, typer.Option("--window", help="Steps whose losses are averaged.")] = 2,
@@ -32,9 +33,7 @@ def range_test(
     patience: Annotated[int, typer.Option("--patience", help="Last windows that all have to keep up.")] = 3,
     threshold: Annotated[float, typer.Option("--threshold", help="Share of the reference's progress asked for.")] = 0.5,
     seed: Annotated[int, typer.Option("--seed", help="Seed of parameters, batches and rounding.")] = 0,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the study; repeatable.")
-    ] = None,
+    set_: StudySetOption = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the curves (.svg, .png, .html).")
     ] = None,
@@ -105,7 +104,7 @@ def _of_model(model: str, data: str, batch_size: int, lr: float, width: int, see
 def _test(run: RunConfig, config: RangeTestConfig) -> RangeTestResult:
     """Test the model of a run on its own batches, with its optimizer at a constant rate."""
     from trivet.precision.rangetest import range_test as test
-    from trivet.tasks.base import job_builder
+    from trivet.tasks.base import task_module
     from trivet.training.environment import apply_environment
     from trivet.training.job import Job
     from trivet.training.optim import build_optimizer
@@ -113,14 +112,14 @@ def _test(run: RunConfig, config: RangeTestConfig) -> RangeTestResult:
     realised = apply_environment(run.environment)
     import torch
 
-    builder = job_builder(run.task.name)
+    task = task_module(run.task.name)
     training = run.training
     if training is None:
         raise ValueError("`training` is missing; give at least `steps`")
     jobs: list[Job] = []
 
     def make() -> nn.Module:
-        jobs.append(builder(run, torch.device(realised.device)))
+        jobs.append(task.build_job(run, torch.device(realised.device)))
         return jobs[-1].model
 
     def loss(model: nn.Module, step: int) -> Tensor:
@@ -130,7 +129,7 @@ def _test(run: RunConfig, config: RangeTestConfig) -> RangeTestResult:
         return build_optimizer(model.parameters(), training.optimizer)
 
     talk(f"at most {config.steps * (len(config.levels) + 1)} training steps …")
-    return test(make, range(config.steps), loss=loss, optimizer=optimizer, config=config)
+    return test(make, range(config.steps), loss=loss, optimizer=optimizer, filter_fn=task.quantizes, config=config)
 
 
 def _print(result: RangeTestResult) -> None:

@@ -73,9 +73,11 @@ def study_file(name: str) -> Path:
 
 
 def _placed(error: MissingDataError, path: Path) -> MissingDataError:
-    """The same error with the file and the key it comes from, and the data sets that are here."""
+    """The same error with the file and the key it comes from, and the data sets that are here where one is named."""
     from trivet.tasks.data import describe
 
+    if not str(error).startswith("data set"):
+        return MissingDataError(f"{path}: task.data: {error}")
     here = ", ".join(info.name for info in describe() if info.found)
     return MissingDataError(f"{path}: task.data: {error}\n  data sets on this machine: {here}")
 

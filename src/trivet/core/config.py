@@ -62,16 +62,55 @@ def build(cls: type[C], mapping: Mapping[str, Any], *, file: str = "", key: str 
         raise ConfigError([Problem(file, key, describe(mapping), "a mapping")])
     config = pydantic.ConfigDict(extra="forbid", strict=False, arbitrary_types_allowed=True)
     adapter = _adapter(cls, config)
-    problems = [Problem(file, where, found, allowed) for where, found, allowed in _misfits(cls, mapping, key)]
+    values, problems, refused = _with_variants(cls, mapping, file, key)
+    problems += [Problem(file, where, found, allowed) for where, found, allowed in _misfits(cls, values, key)]
     try:
-        built = adapter.validate_python(dict(mapping))
+        built = adapter.validate_python(values)
         if not problems:
             return built
     except pydantic.ValidationError as error:
         misfits = [problem.key for problem in problems]
-        others = [_problem(cls, detail, mapping, file, key) for detail in error.errors(include_url=False)]
+        details = [detail for detail in error.errors(include_url=False) if detail["loc"] not in refused]
+        others = [_problem(cls, detail, mapping, file, key) for detail in details]
         problems += [problem for problem in others if not _tells_of(problem, misfits, key)]
     raise ConfigError(_unique(problems))
+
+
+def _with_variants(
+    cls: type, mapping: Mapping[str, Any], file: str, key: str
+) -> tuple[dict[str, Any], list[Problem], set[tuple[str, ...]]]:
+    """The mapping with each section built whose class depends on what stands in it, and what was wrong there.
+
+    Such a section is declared by a class with a static method `variant_of(section)`, which returns the class to build.
+    A section that is refused is taken out of the mapping, and named, so that nobody misses it.
+    """
+    values = {str(name): value for name, value in mapping.items()}
+    problems: list[Problem] = []
+    refused: set[tuple[str, ...]] = set()
+    for name, hint in typing.get_type_hints(cls).items():
+        section, choose = values.get(name), getattr(hint, "variant_of", None)
+        if choose is None or not isinstance(section, Mapping):
+            continue
+        where = f"{key}.{name}" if key else name
+        try:
+            values[name] = build(_placed(choose, section, file, where), section, file=file, key=where)
+        except ConfigError as error:
+            problems += error.problems
+            refused.add((name,))
+            del values[name]
+    return values, problems, refused
+
+
+def _placed(choose: Any, section: Mapping[str, Any], file: str, where: str) -> type:
+    """The class of a section; problems get the file and the place of the section."""
+    try:
+        return choose(section)
+    except ConfigError as error:
+        found = [
+            dataclasses.replace(problem, file=file, key=f"{where}.{problem.key}" if problem.key else where)
+            for problem in error.problems
+        ]
+        raise ConfigError(found) from None
 
 
 _SCALARS: dict[Any, tuple[type | tuple[type, ...], str]] = {

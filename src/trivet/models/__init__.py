@@ -1,4 +1,4 @@
-"""Models: what trivet trains by name, and the residual networks for small images that no library has.
+"""Models: what trivet trains by name, the residual networks for small images, and the LSTM language model.
 
 Importing this package, and checking a name, does not import torch.
 """
@@ -11,6 +11,7 @@ from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
     from trivet.models.build import build_model
+    from trivet.models.lstm import LSTMLanguageModel
     from trivet.models.names import check_model_name, model_names
     from trivet.models.resnet import (
         ResNet,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "LSTMLanguageModel",
     "ResNet",
     "build_model",
     "check_model_name",
@@ -42,6 +44,7 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "LSTMLanguageModel": ".lstm",
         "ResNet": ".resnet",
         "build_model": ".build",
         "check_model_name": ".names",

@@ -10,17 +10,16 @@ from collections.abc import Iterable, Sequence
 from trivet.core.errors import Problem, nearest
 from trivet.study.arms import Arm
 
-BUILT_IN = {"image-classification": ("test_accuracy", "test_loss", "train_loss")}
-"""Final metrics of each built-in task."""
-
 
 def known_metrics(arm: Arm) -> tuple[str, ...]:
     """Names of the metrics that every run of an arm reports; empty when that cannot be known.
 
     A command without `metrics` may log anything by `trivet.run()`, so nothing is known of it.
     """
+    from trivet.tasks.task_config import task_class
+
     task = arm.config["task"]
-    return BUILT_IN.get(task["name"], tuple(task["metrics"]))
+    return task_class(task["name"]).reported or tuple(task.get("metrics", ()))
 
 
 def metric_problems(metric: str, arms: Sequence[Arm], file: str) -> list[Problem]:

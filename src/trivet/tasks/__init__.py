@@ -10,11 +10,31 @@ from typing import TYPE_CHECKING
 from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
-    from trivet.tasks.config import AugmentConfig, RunConfig, TaskConfig
+    from trivet.tasks.command_config import CommandConfig
+    from trivet.tasks.config import RunConfig, TaskConfig
+    from trivet.tasks.image_classification_config import AugmentConfig, ImageClassificationConfig
+    from trivet.tasks.language_model_config import LanguageModelConfig
     from trivet.tasks.run import run_task
 
-__all__ = ["AugmentConfig", "RunConfig", "TaskConfig", "run_task"]
+__all__ = [
+    "AugmentConfig",
+    "CommandConfig",
+    "ImageClassificationConfig",
+    "LanguageModelConfig",
+    "RunConfig",
+    "TaskConfig",
+    "run_task",
+]
 
 __getattr__, __dir__ = attach(
-    __name__, {"AugmentConfig": ".config", "RunConfig": ".config", "TaskConfig": ".config", "run_task": ".run"}
+    __name__,
+    {
+        "AugmentConfig": ".image_classification_config",
+        "CommandConfig": ".command_config",
+        "ImageClassificationConfig": ".image_classification_config",
+        "LanguageModelConfig": ".language_model_config",
+        "RunConfig": ".config",
+        "TaskConfig": ".config",
+        "run_task": ".run",
+    },
 )

@@ -1,15 +1,17 @@
-"""What a built-in task is: a function that turns a run's configuration into a `Job` for the training loop.
+"""What a built-in task is: a module whose `build_job` turns a run's configuration into a `Job` for the training loop.
 
-One task is one file. To add one: write `build_job` in `trivet/tasks/<name>.py`, add its line to `BUILDERS` and its
-name to `TaskConfig.name`.
+One task is one file, `trivet/tasks/<name>.py`, with its options beside it in `<name>_config.py`. To add one: write
+both, and add its row to `TASKS` in `task_config.py`.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from trivet.core.errors import unknown_name
+from trivet.tasks.task_config import COMMAND, TASKS
 
 if TYPE_CHECKING:
     import torch
@@ -17,20 +19,26 @@ if TYPE_CHECKING:
     from trivet.tasks.config import RunConfig
     from trivet.training.loop import Job
 
-BUILDERS = {"image-classification": "trivet.tasks.image_classification"}
-"""Task → module with its `build_job`."""
 
+class TaskModule(Protocol):
+    """What a task's file holds."""
 
-class JobBuilder(Protocol):
-    """The one function of a task's file."""
+    @property
+    def quantizes(self) -> Callable[[torch.nn.Module, str], bool] | None:
+        """Which layers compute at few bits, as in `quantize_`; None for its default."""
+        ...
 
-    def __call__(self, run: RunConfig, device: torch.device) -> Job:
+    def build_job(self, run: RunConfig, device: torch.device) -> Job:
         """Load the data, build the model, and say how to train and evaluate it."""
         ...
 
+    def counted(self, run: RunConfig) -> tuple[torch.nn.Module, Any]:
+        """The model of a run and one example of its input, for counting multiply-accumulates."""
+        ...
 
-def job_builder(name: str) -> JobBuilder:
-    """The `build_job` of a task.
+
+def task_module(name: str) -> TaskModule:
+    """The module of a built-in task.
 
     Args:
         name: Name of the task.
@@ -39,9 +47,9 @@ def job_builder(name: str) -> JobBuilder:
         ValueError: There is no such task.
 
     Examples:
-        >>> job_builder("image-classification").__module__
+        >>> task_module("image-classification").__name__
         'trivet.tasks.image_classification'
     """
-    if name not in BUILDERS:
-        raise ValueError(unknown_name("task", name, BUILDERS))
-    return importlib.import_module(BUILDERS[name]).build_job
+    if name not in TASKS or name == COMMAND:
+        raise ValueError(unknown_name("task", name, [task for task in TASKS if task != COMMAND]))
+    return cast("TaskModule", importlib.import_module(f"trivet.tasks.{TASKS[name][0]}"))

@@ -30,7 +30,9 @@ from trivet.core.io import write_json, write_text
 from trivet.core.runfolder import RunFolder, RunResult
 from trivet.core.user_run import VARIABLE
 from trivet.core.yamlfile import load_yaml
-from trivet.tasks.config import PLACEHOLDER, PYTHONS, RunConfig, placeholders
+from trivet.tasks.command_config import PLACEHOLDER, PYTHONS, CommandConfig, placeholders
+from trivet.tasks.config import RunConfig
+from trivet.tasks.task_config import options_of
 from trivet.training.fingerprint import fingerprint
 
 logger = logging.getLogger(__name__)
@@ -63,19 +65,18 @@ def split_command(run: RunConfig, *, run_dir: str) -> list[str]:
         ConfigError: The quotes of the command do not match.
 
     Examples:
-        >>> from trivet.tasks.config import TaskConfig
-        >>> split_command(RunConfig(task=TaskConfig(command="train --seed {seed} '{{x}}'"), seed=3), run_dir="/r")
+        >>> split_command(RunConfig(task=CommandConfig(command="train --seed {seed} '{{x}}'"), seed=3), run_dir="/r")
         ['train', '--seed', '3', '{x}']
     """
-    values = placeholders(run, run_dir=run_dir)
+    command, values = options_of(run, CommandConfig).command, placeholders(run, run_dir=run_dir)
 
     def fill(match: re.Match[str]) -> str:
         return values[match.group(1)] if match.group(1) else match.group(0)[0]
 
     try:
-        words = shlex.split(run.task.command)
+        words = shlex.split(command)
     except ValueError as error:
-        raise ConfigError([Problem("", "task.command", repr(run.task.command), f"matching quotes ({error})")]) from None
+        raise ConfigError([Problem("", "task.command", repr(command), f"matching quotes ({error})")]) from None
     words = [PLACEHOLDER.sub(fill, word) for word in words]
     return [sys.executable, *words[1:]] if words[0] in PYTHONS else words
 
@@ -97,6 +98,7 @@ def run_command(run: RunConfig, folder: RunFolder, should_stop: Callable[[], boo
     write_json(folder.environment_path, _environment(run))
     if folder.metrics_path.exists():
         write_text(folder.metrics_path, "")
+    wanted = options_of(run, CommandConfig).metrics
     words = split_command(run, run_dir=str(folder.path.resolve()))
     started = time.perf_counter()
     with open(folder.log_path, "ab") as log:
@@ -112,13 +114,13 @@ def run_command(run: RunConfig, folder: RunFolder, should_stop: Callable[[], boo
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         raise CommandFailed(f"the command {how}: {shlex.join(words)}\nits last lines:\n{_tail(output)}")
     rows = folder.read_metrics()
-    values = {**_logged(rows), **extract_metrics(output, run.task.metrics)}
+    values = {**_logged(rows), **extract_metrics(output, wanted)}
     if not values:
         raise CommandFailed(
             "the command gave no metric: `task.metrics` names none and the script logged none with trivet.run(); "
             "add `metrics: {loss: 'loss: (\\S+)'}` or log some"
         )
-    judged = {*run.task.metrics, *_study_metric(folder)}
+    judged = {*wanted, *_study_metric(folder)}
     outcome, finite, extra = _judge(values, judged or values.keys())
     if extra:
         logger.warning("%s", extra["reason"])

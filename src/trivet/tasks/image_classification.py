@@ -11,7 +11,7 @@ Not covered: data larger than memory, several labels an image, test-time augment
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,21 +21,21 @@ from torch.nn import functional as F
 from trivet.core.errors import ConfigError, Problem
 from trivet.core.seeding import derive, seed_everything
 from trivet.models.build import build_model
-from trivet.precision.bitops import training_bitops
-from trivet.precision.controller import PrecisionController
-from trivet.precision.cost import layer_macs
-from trivet.precision.inject import quantize_
-from trivet.tasks.config import RunConfig, TaskConfig
+from trivet.tasks.config import RunConfig
 from trivet.tasks.data import ImageData, load_images
 from trivet.tasks.data.select import hash_ranked
+from trivet.tasks.image_classification_config import ImageClassificationConfig
+from trivet.tasks.precision import RunPrecision
+from trivet.tasks.task_config import options_of
 from trivet.training.batches import BatchOrder, augment
 from trivet.training.config import TrainingConfig
-from trivet.training.job import Job, Stepper
+from trivet.training.job import Job
+
+quantizes = None
+"""Which layers compute at few bits: the default of `quantize_`."""
 
 EVALUATION_BATCH = 250
 """Images evaluated at a time (fits the caches of a CPU); changes the last bits of `test_loss`, so it is fixed."""
-
-FULL_PRECISION = 32
 
 
 def build_job(run: RunConfig, device: torch.device) -> Job:
@@ -52,22 +52,14 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
         ConfigError: The batch is larger than the data.
         MissingDataError: The data are not on this machine.
     """
-    task, training = run.task, run.training
+    task, training = options_of(run, ImageClassificationConfig), run.training
     if training is None:
         raise ValueError("`training` is missing; give at least `steps`")
     data = load_images(task.data)
     images = _Images(data, task, training, run.seed, device)
     seed_everything(derive(run.seed, "init"))
-    channels, height, width = data.image_shape
-    model = build_model(
-        task.model,
-        num_classes=data.num_classes,
-        in_channels=channels,
-        image_size=(height, width),
-        width=task.width,
-    ).to(device)
-    example = torch.zeros(1, channels, height, width, device=device)
-    precision = _Precision(run, training, model, example)
+    model, example = _model(task, data, device)
+    precision = RunPrecision(run, model, example)
     seed_everything(derive(run.seed, "training"))
 
     def loss(forward: nn.Module, step: int) -> Tensor:
@@ -79,6 +71,24 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
             return images.evaluate(model)
 
     return Job(model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=precision.steppers)
+
+
+def counted(run: RunConfig) -> tuple[nn.Module, Any]:
+    """The model of a run and one example of its input, for counting multiply-accumulates."""
+    task = options_of(run, ImageClassificationConfig)
+    return _model(task, load_images(task.data), torch.device("cpu"))
+
+
+def _model(task: ImageClassificationConfig, data: ImageData, device: torch.device) -> tuple[nn.Module, Tensor]:
+    channels, height, width = data.image_shape
+    model = build_model(
+        task.model,
+        num_classes=data.num_classes,
+        in_channels=channels,
+        image_size=(height, width),
+        width=task.width,
+    )
+    return model.to(device), torch.zeros(1, channels, height, width, device=device)
 
 
 def _in_plain_order(images: np.ndarray) -> Tensor:
@@ -94,7 +104,12 @@ class _Images:
     """Data on the device, and the batch of each step."""
 
     def __init__(
-        self, data: ImageData, task: TaskConfig, training: TrainingConfig, seed: int, device: torch.device
+        self,
+        data: ImageData,
+        task: ImageClassificationConfig,
+        training: TrainingConfig,
+        seed: int,
+        device: torch.device,
     ) -> None:
         chosen = _subset(len(data.train_labels), task.train_examples)
         train = data.train_images[chosen]
@@ -176,39 +191,3 @@ def channel_statistics(images: np.ndarray) -> tuple[Tensor, Tensor]:
     return torch.tensor(means, dtype=torch.float32).view(shape), torch.tensor(deviations, dtype=torch.float32).view(
         shape
     )
-
-
-class _Precision:
-    """The run's precision: quantises the model where the configuration asks for it, and counts bit operations."""
-
-    def __init__(self, run: RunConfig, training: TrainingConfig, model: nn.Module, example: Tensor) -> None:
-        config = run.precision
-        self.schedule = config.build_roles(training.steps)
-        self.grad_bits = config.backward_bits
-        self.batch_size = training.batch_size
-        self.controller: PrecisionController | None = None
-        if self.schedule is not None:
-            quantize_(model, quantizer=config.quantizer)
-            self.controller = PrecisionController(
-                model,
-                self.schedule,
-                grad_bits=self.grad_bits,
-                evaluate_bits=config.evaluation_bits,
-                seed=derive(run.seed, "rounding"),
-            )
-        self.layers = layer_macs(model, example)
-
-    @property
-    def steppers(self) -> Mapping[str, Stepper]:
-        return {} if self.controller is None else {"precision": self.controller}
-
-    def evaluation(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.controller is None else self.controller.at()
-
-    def observe(self, step: int) -> Mapping[str, float]:
-        """Bits (of the weights) of the step just done, and bit operations of all steps so far."""
-        bits = FULL_PRECISION if self.schedule is None else self.schedule.bits(step - 1)
-        return {
-            "bits": bits[0] if isinstance(bits, tuple) else bits,
-            "bitops": training_bitops(self.layers, self.schedule, self.grad_bits, self.batch_size, step),
-        }

@@ -144,7 +144,7 @@ def _train(run: RunConfig, folder: RunFolder, stop: StopFlag, started: float) ->
     """Train a built-in task; None when it was stopped."""
     import torch
 
-    from trivet.tasks.base import job_builder
+    from trivet.tasks.base import task_module
     from trivet.training.checkpoint import Checkpoints
     from trivet.training.environment import apply_environment, describe_environment
     from trivet.training.loop import fit
@@ -157,7 +157,7 @@ def _train(run: RunConfig, folder: RunFolder, stop: StopFlag, started: float) ->
     for name in realised.not_realised:
         logger.warning("environment.%s was not realised: it is %s", name, realised.to_dict()[name])
     device = torch.device(realised.device)
-    job = job_builder(run.task.name)(run, device)
+    job = task_module(run.task.name).build_job(run, device)
     end = fit(
         job,
         run.training,
@@ -193,10 +193,10 @@ def _source_files(run: RunConfig, limit: int = 1_000_000) -> list[Path]:
         from trivet.tasks.command import split_command
 
         candidates = [Path(word) for word in split_command(run, run_dir="")]
-    elif run.task.model.startswith("python:"):
+    elif (model := getattr(run.task, "model", "")).startswith("python:"):
         import importlib.util
 
-        spec = importlib.util.find_spec(run.task.model.removeprefix("python:").partition(":")[0])
+        spec = importlib.util.find_spec(model.removeprefix("python:").partition(":")[0])
         candidates = [Path(spec.origin)] if spec and spec.origin else []
     else:
         return []

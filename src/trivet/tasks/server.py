@@ -52,6 +52,7 @@ PRELOADED = (
     "safetensors.torch",
     "trivet.tasks.run",
     "trivet.tasks.image_classification",
+    "trivet.tasks.language_model",
     "trivet.training.environment",
 )
 """Imported before the first fork; a run must not find anything else slow to import."""

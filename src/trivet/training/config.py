@@ -76,19 +76,23 @@ class LRScheduleConfig:
         (0.5, 0.75)
     """
 
-    name: Literal["constant", "cosine", "step"] = "constant"
-    """`constant`, half a `cosine` from 1 to `final`, or `step`: times `gamma` at each milestone."""
+    name: Literal["constant", "cosine", "step", "plateau"] = "constant"
+    """`constant`, half a `cosine` from 1 to `final`, `step`: times `gamma` at each milestone, or `plateau`: times
+    `gamma` whenever an evaluation finds no lower `valid_loss` than all before."""
     warmup_steps: int = 0
     """Steps over which the rate grows linearly from lr / warmup_steps to lr."""
     milestones: tuple[float, ...] = (0.5, 0.75)
     """Where `step` lowers the rate, as fractions of all steps, growing."""
     gamma: float = 0.1
-    """By what `step` multiplies the rate."""
+    """By what `step` and `plateau` multiply the rate."""
+    hold_steps: int = 0
+    """Steps at the start whose evaluations do not count for `plateau`, such as those of a learning deficit."""
     final: float = 0.0
     """Fraction of the rate at which `cosine` would arrive one step after the last."""
 
     def __post_init__(self) -> None:
         _at_least("warmup_steps", self.warmup_steps, 0, "use 0 for none")
+        _at_least("hold_steps", self.hold_steps, 0, "use 0 for none")
         if any(not 0 < point < 1 for point in self.milestones) or list(self.milestones) != sorted(set(self.milestones)):
             raise ValueError(
                 f"`milestones={list(self.milestones)}` must be growing fractions in (0, 1); such as [0.5, 0.75]"
@@ -140,6 +144,8 @@ class TrainingConfig:
         _at_least("log_every", self.log_every, 1, "50 is the default")
         _at_least("checkpoint_every", self.checkpoint_every, 0, "0 writes a checkpoint only at the end")
         _at_least("clip_norm", self.clip_norm, 0, "0 does not clip")
+        if self.schedule.name == "plateau" and not self.evaluate_every:
+            raise ValueError("`schedule.name=plateau` needs `evaluate_every` > 0; such as once a pass over the data")
         if self.schedule.warmup_steps >= self.steps and self.schedule.warmup_steps > 0:
             raise ValueError(
                 f"`schedule.warmup_steps={self.schedule.warmup_steps}` must be < steps={self.steps}; "

@@ -24,7 +24,6 @@ from trivet.training.config import TrainingConfig
 from trivet.training.job import Job, Stepper
 from trivet.training.layout import to_channels_last
 from trivet.training.metrics import MetricsLog
-from trivet.training.optim import lr_factor, set_lr
 from trivet.training.progress import Progress
 
 __all__ = ["Fit", "Job", "Stepper", "fit"]
@@ -108,7 +107,7 @@ def fit(
         if should_stop():
             return _end(run, "stopped" if run.settle() else "diverged")
 
-        set_lr(run.optimizer, config.optimizer.lr * lr_factor(config.schedule, run.step, config.steps))
+        run.set_rate()
         run.optimizer.zero_grad(set_to_none=True)
         with autocast:
             loss = job.loss(forward, run.step)

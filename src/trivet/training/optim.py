@@ -1,17 +1,21 @@
 """Optimisers from configuration, and learning rates as pure functions of the step.
 
-A learning rate that depends on nothing but the step has no state to save: a resumed run reads the same rate.
+A learning rate that depends on nothing but the step has no state to save: a resumed run reads the same rate. The one
+exception is `plateau`, which remembers the best evaluation (`Plateau`).
 Every parameter is in one group; per-layer rates and no-decay groups are not covered.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 
 from trivet.training.config import LRScheduleConfig, OptimizerConfig
+
+WATCHED = "valid_loss"
+"""Metric that `plateau` watches."""
 
 
 def build_optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -50,7 +54,7 @@ def lr_factor(config: LRScheduleConfig, step: int, total_steps: int) -> float:
     With w warm-up steps and T steps in all:
 
     - warm-up, step < w: (step + 1) / w;
-    - constant: 1;
+    - constant, and plateau before its first reduction: 1;
     - cosine: final + (1 - final) · (1 + cos(π · (step - w) / (T - w))) / 2;
     - step: gamma to the power of how many milestones m have step ≥ round(m · T).
 
@@ -78,6 +82,40 @@ def lr_factor(config: LRScheduleConfig, step: int, total_steps: int) -> float:
         passed = sum(step >= round(point * total_steps) for point in config.milestones)
         return config.gamma**passed
     return 1.0
+
+
+class Plateau:
+    """The factor of the learning rate that falls by `gamma` whenever an evaluation is not better than all before.
+
+    Examples:
+        >>> plateau = Plateau(LRScheduleConfig(name="plateau", gamma=0.25))
+        >>> for step, loss in enumerate([5.0, 4.0, 4.5, 3.9], 1):
+        ...     plateau.see({"valid_loss": loss}, step)
+        >>> plateau.factor, plateau.best
+        (0.25, 3.9)
+    """
+
+    def __init__(self, config: LRScheduleConfig) -> None:
+        self.config = config
+        self.factor = 1.0
+        self.best = math.inf
+
+    def see(self, evaluation: Mapping[str, float], step: int) -> None:
+        """Take note of an evaluation after so many steps; does nothing unless the schedule is `plateau`."""
+        if self.config.name != "plateau" or step <= self.config.hold_steps:
+            return
+        loss = evaluation[WATCHED]
+        if not loss < self.best:
+            self.factor *= self.config.gamma
+        self.best = min(self.best, loss)
+
+    def state_dict(self) -> dict[str, float]:
+        """Factor and best loss."""
+        return {"factor": self.factor, "best": self.best}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Take back what `state_dict` gave."""
+        self.factor, self.best = state["factor"], state["best"]
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

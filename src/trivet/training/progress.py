@@ -17,7 +17,7 @@ from trivet.training.checkpoint import Checkpoints, rng_state, set_rng_state
 from trivet.training.config import TrainingConfig
 from trivet.training.job import Job
 from trivet.training.metrics import MetricsLog
-from trivet.training.optim import build_optimizer, lr_factor
+from trivet.training.optim import Plateau, build_optimizer, lr_factor, set_lr
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,8 @@ class Progress:
     def __init__(self, job: Job, config: TrainingConfig, log: MetricsLog, checkpoints: Checkpoints) -> None:
         self.job, self.config, self.log, self.checkpoints = job, config, log, checkpoints
         self.optimizer = build_optimizer(job.model.parameters(), config.optimizer)
+        self.plateau = Plateau(config.schedule)
+        self.rate = config.optimizer.lr
         self.step = 0
         self.last_row = 0  # step of the newest row
         self.saved = -1  # step of the newest checkpoint
@@ -44,6 +46,12 @@ class Progress:
     def start_clock(self) -> None:
         """Training steps begin, or go on."""
         self._mark = time.perf_counter()
+
+    def set_rate(self) -> None:
+        """Give the optimiser the learning rate of the step about to be done."""
+        factor = lr_factor(self.config.schedule, self.step, self.config.steps) * self.plateau.factor
+        self.rate = self.config.optimizer.lr * factor
+        set_lr(self.optimizer, self.rate)
 
     def step_done(self, loss: Tensor) -> None:
         """Count one step; its loss is fetched later."""
@@ -78,6 +86,7 @@ class Progress:
         with torch.no_grad():
             self.last_evaluation = dict(self.job.evaluate())
         self.job.model.train()
+        self.plateau.see(self.last_evaluation, self.step)
         return self.last_evaluation
 
     def final_train_loss(self) -> float:
@@ -87,8 +96,7 @@ class Progress:
     def write_row(self, evaluation: Mapping[str, float]) -> None:
         """Log the mean loss since the last row, the evaluation, the rate and what the job observes."""
         since = list(self.recent)[-(self.step - self.last_row) :]
-        rate = self.config.optimizer.lr * lr_factor(self.config.schedule, self.step - 1, self.config.steps)
-        row = {"train_loss": fmean(since), **evaluation, "lr": rate, **self.job.observe(self.step)}
+        row = {"train_loss": fmean(since), **evaluation, "lr": self.rate, **self.job.observe(self.step)}
         self.log.write(self.step, {**row, "seconds": round(self.seconds, 4)})
         self.last_row = self.step
         logger.info("step %d/%d: %s", self.step, self.config.steps, _short({"train_loss": fmean(since), **evaluation}))
@@ -99,6 +107,7 @@ class Progress:
             "optimizer": self.optimizer.state_dict(),
             "steppers": {name: stepper.state_dict() for name, stepper in self.job.steppers.items()},
             "rng": rng_state(),
+            "plateau": self.plateau.state_dict(),
             "last_row": self.last_row,
             "recent": list(self.recent),
             "seconds": self.seconds,
@@ -117,6 +126,7 @@ class Progress:
             self.optimizer.load_state_dict(found.state["optimizer"])
             for name, stepper in self.job.steppers.items():
                 stepper.load_state_dict(found.state["steppers"][name])
+            self.plateau.load_state_dict(found.state["plateau"])
         except (RuntimeError, ValueError, KeyError) as error:
             raise RunFolderError(
                 f"{self.checkpoints.folder}: the checkpoint of step {found.step} does not fit this model "

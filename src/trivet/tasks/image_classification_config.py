@@ -1,0 +1,107 @@
+"""Options of the task image-classification. Torch-free.
+
+Not covered: whether a user's own `python:` model can be built, which only running his code can tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from trivet.core.errors import Problem
+from trivet.tasks.task_config import TaskConfig, said
+
+if TYPE_CHECKING:
+    from trivet.tasks.config import RunConfig
+
+MAX_WIDTH = 4096
+"""Most channels of a first stage; more is a slip of the pen, or more memory than a machine has."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AugmentConfig:
+    """Random changes of training images; see `trivet.training.batches.augment`.
+
+    Examples:
+        >>> AugmentConfig(shift=2).flip
+        False
+    """
+
+    shift: int = 0
+    """Largest movement in pixels, in both directions; 0 for none."""
+    flip: bool = False
+    """Mirror left to right half of the time."""
+
+    def __post_init__(self) -> None:
+        if self.shift < 0:
+            raise ValueError(f"`shift={self.shift}` must be ≥ 0; it counts pixels, 0 is none")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageClassificationConfig(TaskConfig):
+    """The `task` section of a run that classifies images.
+
+    Examples:
+        >>> ImageClassificationConfig(model="resnet20").data
+        'fashion-mnist'
+    """
+
+    reported: ClassVar[tuple[str, ...]] = ("test_accuracy", "test_loss", "train_loss")
+
+    name: Literal["", "image-classification"] = ""
+    """image-classification, the task of a section without a name."""
+    data: str = ""
+    """Data set; empty means `fashion-mnist`."""
+    model: str = ""
+    """Model: `resnet20`, `mobilenet_v2`, `torchvision:NAME` or `python:pkg.module:function`."""
+    width: int = 16
+    """Channels of the first stage of `resnet…`; other models ignore it."""
+    train_examples: int = 0
+    """Training examples used, the same ones for every seed; 0 uses all."""
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    """Random changes of training images."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", "image-classification")
+        if not self.model:
+            raise ValueError("`model` is missing; give one, such as `model: resnet20`, or a `command`")
+        object.__setattr__(self, "data", self.data or "fashion-mnist")
+        if not 1 <= self.width <= MAX_WIDTH:
+            raise ValueError(f"`width={self.width}` must lie in [1, {MAX_WIDTH}]; it counts channels, 16 is usual")
+        if self.train_examples < 0:
+            raise ValueError(f"`train_examples={self.train_examples}` must be ≥ 0; 0 uses all")
+
+    def problems(self, run: RunConfig, file: str) -> list[Problem]:
+        """Unknown models and data, more examples than there are; see `TaskConfig.problems`."""
+        from trivet.models import check_model_name
+        from trivet.tasks.data import check_images
+        from trivet.tasks.data.sources import find_source
+
+        batch = run.training.batch_size if run.training else 0
+        found: list[Problem] = []
+        try:
+            check_model_name(self.model, width=self.width)
+        except ValueError as error:
+            found.append(said(file, "task.model", repr(self.model), error))
+        try:
+            check_images(self.data)
+        except ValueError as error:
+            found.append(said(file, "task.data", repr(self.data), error))
+            return [*found, *self._size_problems(file, 0, batch)]
+        return [*found, *self._size_problems(file, find_source(self.data).info.num_train, batch)]
+
+    def _size_problems(self, file: str, available: int, batch: int) -> list[Problem]:
+        """Refuse more examples than there are; 0 are available where their number shows only on reading."""
+        examples = self.train_examples
+        problems: list[Problem] = []
+        data = f"the training images of {self.data}"
+        if 0 < available < examples:
+            allowed = f"at most {available} ({data}); 0 uses all"
+            problems.append(Problem(file, "task.train_examples", str(examples), allowed, "lower it"))
+        if 0 < examples < batch:
+            allowed = f"at most task.train_examples={examples}"
+            problems.append(Problem(file, "training.batch_size", str(batch), allowed, "lower it, or raise the other"))
+        elif 0 < available < batch:
+            allowed = f"at most {available} ({data})"
+            problems.append(Problem(file, "training.batch_size", str(batch), allowed, "lower it; 128 is common"))
+        return problems
