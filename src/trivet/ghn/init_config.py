@@ -1,0 +1,62 @@
+"""The `init` section of a run: what a model's parameters are before it is trained. Torch-free.
+
+Not covered: initial parameters from a checkpoint of the user's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from trivet.core.errors import unknown_name
+from trivet.ghn.config import Head
+from trivet.ghn.folder import find_folder, read_config
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InitConfig:
+    """Where initial parameters come from. Empty: the model's own random initialization.
+
+    Examples:
+        >>> InitConfig().is_random
+        True
+        >>> InitConfig(head="keep")
+        Traceback (most recent call last):
+        ...
+        ValueError: `head=keep` has no effect without a `ghn`; name one, or remove it
+    """
+
+    ghn: str = ""
+    """Hypernetwork that predicts them: the name of one that comes with the package, or a folder."""
+    head: Head = "predict"
+    """The classifier: `predict` it (as many classes as the hypernetwork knows), `resize` or `keep` (random)."""
+
+    def __post_init__(self) -> None:
+        if self.head not in get_args(Head):
+            raise ValueError(unknown_name("head", str(self.head), get_args(Head)))
+        if self.head != "predict" and not self.ghn:
+            raise ValueError(f"`head={self.head}` has no effect without a `ghn`; name one, or remove it")
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the model keeps its own random initialization."""
+        return not self.ghn
+
+    def check(self, *, num_classes: int = 0) -> None:
+        """Refuse a hypernetwork that is not there, is damaged, or knows another number of classes.
+
+        Args:
+            num_classes: Classes of the data; 0 if that is not known yet.
+
+        Raises:
+            ValueError: What is wrong, and what can be done.
+        """
+        if self.is_random:
+            return
+        known = read_config(find_folder(self.ghn)).num_classes
+        if self.head == "predict" and num_classes and known != num_classes:
+            raise ValueError(
+                f"the hypernetwork {self.ghn!r} predicts classifiers of {known} classes and the data have "
+                f"{num_classes}; add `head: resize` to decode the classifier like any other layer, or `head: keep` to leave "
+                "it random"
+            )

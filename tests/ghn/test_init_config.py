@@ -1,0 +1,43 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from trivet.core.config import build
+from trivet.core.errors import ConfigError
+from trivet.ghn.config import GHNConfig
+from trivet.ghn.init_config import InitConfig
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    content = {"format": 1, "kind": "ghn", **GHNConfig.named("ghn2").to_dict()}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    return str(tmp_path)
+
+
+def test_a_random_initialization_needs_nothing() -> None:
+    InitConfig().check(num_classes=7)
+
+
+def test_classes_must_agree_unless_chosen_otherwise(folder: str) -> None:
+    InitConfig(ghn=folder).check(num_classes=10)
+    InitConfig(ghn=folder).check()
+    InitConfig(ghn=folder, head="keep").check(num_classes=7)
+    InitConfig(ghn=folder, head="resize").check(num_classes=7)
+    with pytest.raises(ValueError, match=r"10 classes and the data have 7; add `head: resize`"):
+        InitConfig(ghn=folder).check(num_classes=7)
+
+
+def test_hypernetworks_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no folder 'fashion-smal' here"):
+        InitConfig(ghn="fashion-smal").check()
+    with pytest.raises(ValueError, match=r"config\.json cannot be read"):
+        InitConfig(ghn=str(tmp_path)).check()
+
+
+def test_slips_in_a_file_are_named() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'ghn'"):
+        build(InitConfig, {"gnh": "x"})
+    with pytest.raises(ConfigError, match="keep"):
+        build(InitConfig, {"ghn": "x", "head": "keeep"})
