@@ -41,7 +41,7 @@ def test_the_surface_is_the_one_on_record() -> None:
 
 def test_the_verbs_of_the_design_are_there() -> None:
     assert list(surface()) == [
-        "run", "status", "compare", "report", "schedule", "cost", "range-test", "advise", "critical",
+        "run", "status", "compare", "report", "schedule", "cost", "range-test", "advise", "graph", "critical",
         "data", "cp", "doctor",
     ]  # fmt: skip
 

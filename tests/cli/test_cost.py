@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from trivet.cli.cost import _input, _precisions
+from trivet.cli.cost import _precisions
 from trivet.cli.costs import answer
 from trivet.cli.estimate import basis, expected_seconds
+from trivet.cli.options import image_shape
 from trivet.precision.schedules import PrecisionSchedule
 from trivet.study import Record
 
@@ -96,13 +97,13 @@ def test_every_schedule_or_one() -> None:
 @pytest.mark.parametrize("text", ["3x32", "0x32x32", "3x-1x2", "axbxc"])
 def test_a_bad_input_size(text: str) -> None:
     with pytest.raises(ValueError, match="CHANNELSxHEIGHTxWIDTH"):
-        _input("resnet8", text, 0)
+        image_shape("resnet8", text, 0)
 
 
 def test_input_sizes() -> None:
-    assert _input("resnet8", "", 0) == ([3, 32, 32], 10)
-    assert _input("torchvision:resnet18", "", 0) == ([3, 224, 224], 1000)
-    assert _input("resnet8", "1x28x28", 5) == ([1, 28, 28], 5)
+    assert image_shape("resnet8", "", 0) == ([3, 32, 32], 10)
+    assert image_shape("torchvision:resnet18", "", 0) == ([3, 224, 224], 1000)
+    assert image_shape("resnet8", "1x28x28", 5) == ([1, 28, 28], 5)
 
 
 def record(state: Any, seconds: float) -> Record:

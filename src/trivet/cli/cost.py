@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trivet.cli.console import emit_json, show, table, talk, verb
+from trivet.cli.options import ClassesOption, InputOption, StudySetOption, WidthOption, image_shape
 
 FULL = "fp32"
 _EARLY = ("at_q_min_first_10_percent", "at_q_min_first_25_percent")
@@ -29,14 +29,10 @@ def cost(
     grad_bits: Annotated[int, typer.Option("--grad-bits", help="Bits of the backward pass; 0 means q_max.")] = 0,
     steps: Annotated[int, typer.Option("--steps", help="Optimizer steps.")] = 64_000,
     batch_size: Annotated[int, typer.Option("--batch-size", help="Examples a step.")] = 128,
-    width: Annotated[int, typer.Option("--width", help="Channels of the first stage of resnet…")] = 16,
-    input_: Annotated[
-        str, typer.Option("--input", metavar="CxHxW", help="Image size; 3x32x32, or 3x224x224 for torchvision.")
-    ] = "",
-    classes: Annotated[int, typer.Option("--classes", help="Outputs; 10, or 1000 for torchvision models.")] = 0,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the study; repeatable.")
-    ] = None,
+    width: WidthOption = 16,
+    input_: InputOption = "",
+    classes: ClassesOption = 0,
+    set_: StudySetOption = None,
     layers: Annotated[bool, typer.Option("--layers", help="List every layer.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -47,7 +43,7 @@ def cost(
         from trivet.models.names import check_model_name
 
         check_model_name(target)
-        shape, outputs = _input(target, input_, classes)
+        shape, outputs = image_shape(target, input_, classes)
         training = {"steps": steps, "batch_size": batch_size}
         task = {"name": "image-classification", "model": target, "width": width}
         runs = [
@@ -77,19 +73,11 @@ def _precisions(schedule: str, q_min: int, q_max: int, num_cycles: int, grad_bit
     return {**found, **{name: {"schedule": name, **cyclic} for name in chosen}}
 
 
-def _input(model: str, text: str, classes: int) -> tuple[list[int], int]:
-    is_large = model.startswith("torchvision:")
-    text = text or ("3x224x224" if is_large else "3x32x32")
-    if not re.fullmatch(r"[1-9]\d*[x×,][1-9]\d*[x×,][1-9]\d*", text):
-        raise ValueError(f"`--input {text}`: must be CHANNELSxHEIGHTxWIDTH; such as 3x32x32")
-    return [int(part) for part in re.split("[x×,]", text)], classes or (1000 if is_large else 10)
-
-
 def _of_model(runs: list[dict[str, Any]], shape: list[int], classes: int) -> dict[str, Any]:
-    from trivet.cli.estimate import ask
+    from trivet.cli.estimate import count
 
     talk("counting …")
-    answer = ask({"runs": runs, "input": shape, "classes": classes}, {})
+    answer = count({"runs": runs, "input": shape, "classes": classes})
     first = answer["runs"][0]
     about = f"{runs[0]['config']['task']['model']}, input {'×'.join(map(str, shape))}, {classes} classes"
     return _content(about, answer["runs"], answer["layers"], {"macs": first["macs"]})

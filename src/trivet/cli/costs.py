@@ -9,7 +9,6 @@ Not covered: commands of the user's, whose layers cannot be seen.
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time

@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trivet.cli.child import ask
 from trivet.core.environment import EnvironmentConfig
-from trivet.core.errors import TrivetError
 
 if TYPE_CHECKING:
     from trivet.study import PlannedRun, Record
 
 
-class CostError(TrivetError):
-    """The process that counts could not answer."""
-
-
-def ask(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Ask `trivet.cli.costs` in a process of its own.
+def count(request: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Ask `trivet.cli.costs`, in a process of its own.
 
     Args:
         request: See that module.
         variables: Environment variables to add, such as thread counts.
 
     Raises:
-        CostError: The process failed; the message is its last word.
+        ChildError: The process failed; the message is its last word.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "trivet.cli.costs"],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        env={**os.environ, **variables},
-        check=False,
-    )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise CostError(f"the cost cannot be counted: {lines[-1]}")
-    content = json.loads(done.stdout)
-    if "error" in content:
-        error = CostError(content["error"])
-        error.exit_code = content["exit_code"]
-        raise error
-    return content
+    return ask("trivet.cli.costs", request, "the cost cannot be counted", variables)
 
 
 def arm_costs(runs: Sequence[PlannedRun], *, measure: bool) -> list[dict[str, Any]]:
@@ -66,7 +43,7 @@ def arm_costs(runs: Sequence[PlannedRun], *, measure: bool) -> list[dict[str, An
     for environment, members in groups.items():
         request = {"runs": [{"name": run.arm, "config": run.config} for run in members], "measure": measure}
         variables = EnvironmentConfig(**json.loads(environment)).variables()
-        for row in ask(request, variables)["runs"]:
+        for row in count(request, variables)["runs"]:
             found[row["name"]] = row
     return list(found.values())
 

@@ -48,8 +48,7 @@ def draw(graph: Graph, path: str | Path, *, title: str = "", collapse: bool | No
         ValueError: Another suffix, or a graph without nodes.
     """
     target = Path(path)
-    if target.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"`path={str(path)!r}` must end in {', '.join(SUFFIXES)}; such as network.svg")
+    check_suffix(target)
     text, width, height = _render(graph, title, collapse)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.suffix.lower() == ".svg":
@@ -63,6 +62,12 @@ def draw(graph: Graph, path: str | Path, *, title: str = "", collapse: bool | No
         scale = min(2.0, math.sqrt(MOST_PIXELS / (width * height)))
         target.write_bytes(vl_convert.svg_to_png(text, scale=scale))
     return target
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a file name whose suffix is none of `SUFFIXES` with `ValueError`."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"a picture ends in {', '.join(SUFFIXES)}, not as {str(path)!r} does; such as network.svg")
 
 
 def svg(graph: Graph, *, title: str = "", collapse: bool | None = None) -> str:

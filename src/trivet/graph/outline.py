@@ -79,7 +79,7 @@ def outline(graph: Graph, *, collapse: bool, keep: int = DEEPEST, no_frame: froz
 
     Examples:
         >>> from trivet.graph.graph import Node
-        >>> nodes = (Node(name="a", op="conv"), Node(name="b", op="bias"), Node(name="c", op="bn"))
+        >>> nodes = (Node(name="a", op="conv", parameters=("w",)), Node(name="b", op="bias"), Node(name="c", op="bn"))
         >>> found = outline(Graph(nodes=nodes, edges=((0, 1), (1, 2))), collapse=False)
         >>> [cell.copies for cell in found.root.cells()], found.links
         ([((0, 1),), ((2,),)], {(0, 2)})
