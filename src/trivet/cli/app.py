@@ -13,7 +13,21 @@ from typing import Annotated
 import typer
 
 import trivet
-from trivet.cli import advise, compare, cost, cp, critical, data, doctor, range_test, report, run, schedule, status
+from trivet.cli import (
+    advise,
+    compare,
+    cost,
+    cp,
+    critical,
+    data,
+    doctor,
+    graph,
+    range_test,
+    report,
+    run,
+    schedule,
+    status,
+)
 
 HELP = """Make training a neural network cheaper, and say honestly whether the result really changed.
 
@@ -60,6 +74,7 @@ app.command("schedule", cls=schedule.ScheduleCommand, short_help="The ten precis
 app.command("cost", short_help="BitOPs of a model or a study, before training.")(cost.cost)
 app.command("range-test", short_help="The fewest bits at which a model learns.")(range_test.range_test)
 app.command("advise", short_help="Which precision schedule to take, and why.")(advise.advise)
+app.command("graph", short_help="What a model computes with, as a table or drawn.")(graph.graph)
 app.command("critical", short_help="Where the critical learning period ends.")(critical.critical)
 app.command("data", short_help="List, check and fetch data sets.")(data.data)
 app.command("cp", short_help="Copy a recipe.")(cp.cp)
