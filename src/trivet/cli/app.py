@@ -21,6 +21,7 @@ from trivet.cli import (
     critical,
     data,
     doctor,
+    ghn,
     graph,
     range_test,
     report,
@@ -78,6 +79,7 @@ app.command("graph", short_help="What a model computes with, as a table or drawn
 app.command("critical", short_help="Where the critical learning period ends.")(critical.critical)
 app.command("data", short_help="List, check and fetch data sets.")(data.data)
 app.command("cp", short_help="Copy a recipe.")(cp.cp)
+app.add_typer(ghn.app, name="ghn", short_help="Networks for graph hypernetworks.")
 app.command("doctor", short_help="Check this machine.")(doctor.doctor)
 
 
