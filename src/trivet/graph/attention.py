@@ -28,12 +28,12 @@ def product(call: Call, first: Any, second: Any, macs: int) -> Value:
     scores = a.marks.get("attention") or b.marks.get("attention")
     if scores:
         result = call.node("msa", a, b, macs=macs)
-        call.absorb(*scores, into=result)
+        call.absorb(*scores[0], into=result)
         return result
     if not a.sources or not b.sources:
         return merge([a, b])
     result = call.node("matmul", a, b, macs=macs)
-    return result.marked(scores=result.sources)
+    return result.marked(scores=(result.sources, 0))
 
 
 @named("matmul", "bmm", "mm", "mv", "rmatmul", "dot", "inner")
@@ -48,8 +48,6 @@ def added_product(call: Call) -> Value:
     """A product and what is added to it: a bias, a mask or a branch."""
     added, first, second = call.args[:3]
     result = product(call, first, second, math.prod(call.shape) * first.shape[-1])
-    if "scores" in result.marks and not call.value(added).parameters:
-        return merge([result, call.value(added)])
     return with_bias(call, result, added)
 
 

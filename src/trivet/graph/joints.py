@@ -34,13 +34,11 @@ def add(call: Call) -> Value:
     if _spread(second) <= 1:
         return call.weight("bias" if second.numel() > 1 else "raw", b, a)
     if "scores" in a.marks:
-        return merge([a, call.weight("pos_bias", b, shape=tuple(second.shape))])
+        return call.join("sum", a, call.weight("pos_bias", b, shape=tuple(second.shape)))
     return call.join("sum", a, call.weight("pos_enc", b, shape=tuple(second.shape)))
 
 
 def _sum(call: Call, a: Value, b: Value) -> Value:
-    if "scores" in a.marks or "scores" in b.marks:  # a mask, or positions, added to attention scores
-        return merge([a, b])
     for one, other in ((a, b), (b, a)):
         if other.marks.get("statistic") == one.sources and one.sources:
             return one.marked(centred=True)
@@ -67,8 +65,6 @@ def multiply(call: Call) -> Value:
             return result
         if gate.marks.get("statistic") == one.sources and one.sources:
             return one.marked(normed=True)
-    if "scores" in a.marks or "scores" in b.marks:
-        return merge([a, b])
     return call.join("mul", a, b)
 
 
@@ -102,7 +98,7 @@ def squash(call: Call) -> Value | None:
 def softmax(call: Call) -> Value | None:
     """No node; of scores it makes attention."""
     value = call.value(call.argument(0, "input"))
-    return value.marked(attention=value.marks["scores"], scores=None) if "scores" in value.marks else None
+    return value.marked(attention=(value.marks["scores"][0], 0), scores=None) if "scores" in value.marks else None
 
 
 @named("expand_as", "view_as", "reshape_as", "type_as", "to", always=True)

@@ -16,6 +16,9 @@ import torch
 from trivet.graph.build import Builder
 from trivet.graph.values import CONSTANT, Value, merge
 
+_HOPS = 2
+"""Weights and biases that scores may pass on their way to a softmax, or attention on its way to the values."""
+
 Rule = Callable[["Call"], Value | None]
 """What a rule returns is the origin of every tensor in the call's output; None: what it was given."""
 
@@ -185,7 +188,10 @@ class Call:
             return source
         output = self.shape if shape is None else shape
         found = self._builder.place(op, weight.parameters, source.sources, module=self.module, output=output, macs=macs)
-        marks = {key: source.marks[key] for key in ("pooled", "scores") if key in source.marks} if source.marks else {}
+        marks = {key: value for key, value in source.marks.items() if key == "pooled"}
+        for key in ("scores", "attention"):
+            if key in source.marks and source.marks[key][1] < _HOPS:
+                marks[key] = (source.marks[key][0], source.marks[key][1] + 1)
         return Value(found, marks=marks)
 
     def node(self, op: str, *before: Value, kernel: tuple[int, ...] = (), macs: int = 0, name: str = "") -> Value:
@@ -202,7 +208,12 @@ class Call:
         joint = merge(active)
         if len(joint.sources) < 2 or len({value.sources for value in active}) < 2:
             return joint
-        return Value(self.node(op, *active).sources, marks={k: v for k, v in joint.marks.items() if k == "pooled"})
+        made = self.node(op, *active)
+        marks = {key: value for key, value in joint.marks.items() if key == "pooled"}
+        for key in ("scores", "attention"):  # becomes part of the attention that may follow
+            if key in joint.marks:
+                marks[key] = (joint.marks[key][0] | made.sources, joint.marks[key][1])
+        return Value(made.sources, marks=marks)
 
     def absorb(self, *indices: int, into: Value) -> None:
         """Count the nodes as parts of another: they are contracted and their products added to its."""

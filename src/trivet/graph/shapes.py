@@ -137,3 +137,16 @@ def _pointwise(first: Any, second: Any = None, **kwargs: Any) -> torch.Tensor | 
     if isinstance(second, torch.Tensor) and second.shape == first.shape and second.dtype is first.dtype:
         return torch.empty_like(first)
     return None
+
+
+@_shape("lstm", "gru", "rnn_tanh", "rnn_relu")
+def _recurrent(data: torch.Tensor, *args: Any) -> Any:
+    """Results and last states; torch itself would go through all time steps."""
+    packed = isinstance(args[2], (list, tuple))  # batch sizes come before states and weights
+    if len(args) < (8 if packed else 7):
+        return None
+    states, both = args[1 if packed else 0], args[7 if packed else 6]
+    first = states[0] if isinstance(states, (list, tuple)) else states
+    result = _new((*data.shape[:-1], first.shape[-1] * (2 if both else 1)), data)
+    last = [torch.empty_like(state) for state in (states if isinstance(states, (list, tuple)) else [states])]
+    return (result, *last)

@@ -66,31 +66,35 @@ def graph_of(
     names = dict(module.named_parameters())
     _check(module, names)
     args, keywords = _arguments(example_input, kwargs)
-    first, error = None, None
     with _as_it_was():
-        for method in ("meta", "fake", "real"):
-            for other in (False, True):
-                try:
-                    first = (method, other, _trace(module, names, args, keywords, method, other))
-                    break
-                except Exception as failure:
-                    _log.info("%s of %s failed in %s mode: %r", method, type(module).__name__, other, failure)
-                    error = failure if method == "real" and not other or error is None else error
-            if first:
-                break
-        if first is None:
-            raise ValueError(
-                f"`module` ({type(module).__name__}) cannot run on `example_input` ({_described(args, keywords)}): "
-                f"{type(error).__name__}: {error}; give an input as its forward pass takes it"
-            ) from error
-        method, other, builder = first
-        graph = _finished(builder, method, names)
+        method, other, builder = _first(module, names, args, keywords)
+    graph = _finished(builder, method, names)
         if graph.unplaced:
             graph = _completed(graph, module, names, args, keywords, method, other)
     if strict and graph.unplaced:
         listed = "; ".join(f"{name}: {reason}" for name, reason in graph.unplaced.items())
         raise ValueError(f"{len(graph.unplaced)} parameters have no place in the graph ({listed}); pass `strict=False`")
     return graph
+
+
+def _first(
+    module: nn.Module, names: Mapping[str, torch.Tensor], args: Any, keywords: Any
+) -> tuple[str, bool, Builder]:
+    """The first way to run the module that works: without storage, with fake devices, for real; in either mode."""
+    errors: dict[tuple[str, bool], Exception] = {}
+    for method in ("meta", "fake", "real"):
+        for other in (False, True):
+            try:
+                return method, other, _trace(module, names, args, keywords, method, other)
+            except Exception as failure:
+                _log.info("%s of %s, other mode %s, failed: %r", method, type(module).__name__, other, failure)
+                errors[method, other] = failure
+    # The error of the module as it is, unless it has no values to run with.
+    error = errors["meta" if any(tensor.is_meta for tensor in names.values()) else "real", False]
+    raise ValueError(
+        f"`module` ({type(module).__name__}) cannot run on `example_input` ({_described(args, keywords)}): "
+        f"{type(error).__name__}: {error}; give an input as its forward pass takes it"
+    ) from error
 
 
 def _check(module: nn.Module, names: Mapping[str, torch.Tensor]) -> None:

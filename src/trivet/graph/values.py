@@ -11,9 +11,10 @@ _NOTHING: Mapping[str, Any] = {}
 class Value:
     """Where a tensor comes from; shared by all tensors that come from the same place.
 
-    Marks say what pattern the tensor may be part of: `pooled` (a global mean of what these nodes gave), `gate`
-    (squashed, after `pooled`), `scores` (a matrix product of activations, by that product's node), `attention` (softmax
-    of scores), `statistic` (mean or variance of what these nodes gave), `normed` (divided by such a statistic).
+    Marks say what pattern the tensor may be part of: `pooled` (global mean: of what these nodes gave, by which node),
+    `gate` (squashed, after `pooled`), `scores` (a matrix product of activations: its nodes, weights passed since),
+    `attention` (softmax of scores, likewise), `statistic` (mean or variance of what these nodes gave), `centred` and
+    `normed` (such a mean taken off, divided by such a statistic; after a weight, its node).
     """
 
     __slots__ = ("marks", "parameters", "sources")
@@ -58,7 +59,7 @@ def merge(values: Iterable[Value]) -> Value:
     for key in ("scores", "attention"):
         found = [value.marks[key] for value in active if key in value.marks]
         if found:
-            marks[key] = frozenset().union(*found)
+            marks[key] = (frozenset().union(*(nodes for nodes, _ in found)), max(hops for _, hops in found))
     if all("pooled" in value.marks for value in active):
         marks["pooled"] = active[0].marks["pooled"]
     return Value(frozenset().union(*(value.sources for value in active)), marks=marks)
