@@ -68,7 +68,7 @@ def graph_of(
     args, keywords = _arguments(example_input, kwargs)
     with _as_it_was():
         method, other, builder = _first(module, names, args, keywords)
-    graph = _finished(builder, method, names)
+        graph = _finished(builder, method, names)
         if graph.unplaced:
             graph = _completed(graph, module, names, args, keywords, method, other)
     if strict and graph.unplaced:
