@@ -90,7 +90,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:
         raise ValueError(

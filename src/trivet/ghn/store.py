@@ -42,8 +42,13 @@ def fill(config: GHNConfig, state: Mapping[str, Tensor], source: str) -> GHN:
     Raises:
         ValueError: A tensor is missing, left over, of another shape, or not finite.
     """
-    with torch.device("meta"):
-        ghn = GHN(config)
+    try:
+        if config.layers > len(state):
+            raise ValueError(f"{source} lacks tensors of {config.layers} layers; it holds {len(state)} in all")
+        with torch.device("meta"):
+            ghn = GHN(config)
+    except RuntimeError as error:
+        raise ValueError(f"{source}: no such network can be made of its configuration ({error})") from error
     wanted = {name: tuple(value.shape) for name, value in ghn.state_dict().items()}
     given = {name: tuple(value.shape) for name, value in state.items()}
     for text, extra in (("lacks", wanted.keys() - given.keys()), ("has left over", given.keys() - wanted.keys())):

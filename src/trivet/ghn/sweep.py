@@ -37,7 +37,7 @@ class Bags:
     def sum(self, level: int, values: Tensor) -> Tensor:
         """Weighted sums of rows of `values`, one a bag of the level."""
         rows, weights, starts = self.rows[level], self.weights[level], self.starts[level]
-        return torch.embedding_bag(values, rows, starts, False, 0, False, weights)[0]
+        return torch.embedding_bag(values, rows, starts, False, 0, False, weights.to(values.dtype))[0]
 
 
 @dataclass(frozen=True, slots=True)

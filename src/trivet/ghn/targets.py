@@ -195,7 +195,8 @@ def _targets(index: int, node: Node, config: GHNConfig, is_head: bool) -> tuple[
         if like in _NORMS:
             only = node.parameters[0].rsplit(".", 1)[-1]
             shift = len(node.parameters) == 1 and ("bias" in only or "beta" in only)
-            kinds = ("offset",) if shift else ("factor", "offset")
+            of_norm: tuple[Kind, ...] = ("factor", "offset")
+            kinds = of_norm[1:] if shift else of_norm
         found = [
             Target(name, index, each, node.shape, form, view)
             for name, each in zip(node.parameters, kinds, strict=False)
