@@ -46,8 +46,8 @@ def test_the_surface_is_the_one_on_record() -> None:
 
 def test_the_verbs_of_the_design_are_there() -> None:
     assert list(surface()) == [
-        "run", "status", "compare", "report", "schedule", "cost", "range-test", "advise", "graph", "critical",
-        "data", "cp", "doctor", "ghn stats",
+        "run", "status", "compare", "report", "schedule", "cost", "range-test", "advise", "graph", "predict",
+        "critical", "data", "cp", "doctor", "ghn stats",
     ]  # fmt: skip
 
 

@@ -24,8 +24,9 @@ def test_defaults_are_written_out() -> None:
     assert plain["task"]["name"] == "image-classification"
     assert plain["task"]["data"] == "fashion-mnist"
     assert plain["precision"]["schedule"] == "none"
+    assert plain["init"] == {"ghn": "", "head": "predict"}
     assert plain["seed"] == 0
-    assert list(plain) == ["task", "training", "precision", "environment", "seed"]
+    assert list(plain) == ["task", "init", "training", "precision", "environment", "seed"]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_a_resolved_run_reads_back_the_same(mapping: dict[str, Any]) -> None:
         ({"training": None}, "", "`training` is missing"),
         ({"seed": -1}, "", "seed=-1"),
         ({"precision": {"schedule": "RX"}}, "precision", "did you mean"),
-        ({"init": {}}, "init", "task, training, precision, environment, seed"),
+        ({"inits": {}}, "inits", "task, init, training, precision, environment, seed"),
         ({"training": 5}, "training", "a mapping"),
     ],
 )

@@ -23,6 +23,7 @@ from trivet.cli import (
     doctor,
     ghn,
     graph,
+    predict,
     range_test,
     report,
     run,
@@ -76,6 +77,7 @@ app.command("cost", short_help="BitOPs of a model or a study, before training.")
 app.command("range-test", short_help="The fewest bits at which a model learns.")(range_test.range_test)
 app.command("advise", short_help="Which precision schedule to take, and why.")(advise.advise)
 app.command("graph", short_help="What a model computes with, as a table or drawn.")(graph.graph)
+app.command("predict", short_help="Predict a model's parameters from its graph.")(predict.predict)
 app.command("critical", short_help="Where the critical learning period ends.")(critical.critical)
 app.command("data", short_help="List, check and fetch data sets.")(data.data)
 app.command("cp", short_help="Copy a recipe.")(cp.cp)

@@ -57,6 +57,6 @@ class InitConfig:
         if self.head == "predict" and num_classes and known != num_classes:
             raise ValueError(
                 f"the hypernetwork {self.ghn!r} predicts classifiers of {known} classes and the data have "
-                f"{num_classes}; add `head: resize` to decode the classifier like any other layer, or `head: keep` to leave "
-                "it random"
+                f"{num_classes}; add `head: resize` to decode the classifier like any other layer, or `head: keep` to "
+                "leave it random"
             )

@@ -1,8 +1,8 @@
 """One run, completely described, and everything that can be refused before it starts. Torch-free.
 
-A run has the sections `task`, `training`, `precision` and `environment`, and a seed. A task is a built-in one (named)
-or any command line of the user's; a command needs no `training` section. The options of each task stand beside it, in
-`<task>_config.py`; `TaskConfig.variant_of` finds the class that a section means.
+A run has the sections `task`, `init`, `training`, `precision` and `environment`, and a seed. A task is a built-in one
+(named) or any command line of the user's; a command needs no `training` section. The options of each task stand beside
+it, in `<task>_config.py`; `TaskConfig.variant_of` finds the class that a section means.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from trivet.core.environment import EnvironmentConfig
 from trivet.core.errors import ConfigError, Problem
+from trivet.ghn.init_config import InitConfig
 from trivet.precision.config import PrecisionConfig
 from trivet.tasks.task_config import TaskConfig, said
 from trivet.training.config import TrainingConfig
@@ -31,6 +32,8 @@ class RunConfig:
 
     task: TaskConfig
     """What is trained."""
+    init: InitConfig = field(default_factory=InitConfig)
+    """What its parameters are before; empty is its own random initialization."""
     training: TrainingConfig | None = None
     """How; needed by every task but a command."""
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
@@ -74,6 +77,10 @@ class RunConfig:
             except ValueError as error:
                 problems.append(said(file, "precision", "a schedule that does not fit `training.steps`", error))
             problems += _rate_problems(self.task, self.training, file)
+            try:
+                self.init.check(num_classes=self.task.num_classes)
+            except ValueError as error:
+                problems.append(said(file, "init", repr(self.init.ghn), error))
         problems += self.task.problems(self, file)
         if problems:
             raise ConfigError(problems)

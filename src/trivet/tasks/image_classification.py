@@ -25,6 +25,7 @@ from trivet.tasks.config import RunConfig
 from trivet.tasks.data import ImageData, load_images
 from trivet.tasks.data.select import hash_ranked
 from trivet.tasks.image_classification_config import ImageClassificationConfig
+from trivet.tasks.initialize import initialize
 from trivet.tasks.precision import RunPrecision
 from trivet.tasks.task_config import options_of
 from trivet.training.batches import BatchOrder, augment
@@ -59,6 +60,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     images = _Images(data, task, training, run.seed, device)
     seed_everything(derive(run.seed, "init"))
     model, example = _model(task, data, device)
+    initialize(run, model, example)
     precision = RunPrecision(run, model, example)
     seed_everything(derive(run.seed, "training"))
 

@@ -71,6 +71,16 @@ class ImageClassificationConfig(TaskConfig):
         if self.train_examples < 0:
             raise ValueError(f"`train_examples={self.train_examples}` must be ≥ 0; 0 uses all")
 
+    @property
+    def num_classes(self) -> int:
+        """Classes of the data; 0 for unknown data, and where that shows only on reading them."""
+        from trivet.tasks.data.sources import find_source
+
+        try:
+            return find_source(self.data).info.num_classes
+        except ValueError:
+            return 0
+
     def problems(self, run: RunConfig, file: str) -> list[Problem]:
         """Unknown models and data, more examples than there are; see `TaskConfig.problems`."""
         from trivet.models import check_model_name

@@ -28,6 +28,7 @@ from trivet.core.errors import ConfigError
 from trivet.core.seeding import derive, seed_everything
 from trivet.models.lstm import LSTMLanguageModel, State
 from trivet.tasks.config import RunConfig
+from trivet.tasks.initialize import initialize
 from trivet.tasks.language_model_config import LanguageModelConfig, size_problems
 from trivet.tasks.precision import RunPrecision
 from trivet.tasks.task_config import options_of
@@ -67,6 +68,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     }
     seed_everything(derive(run.seed, "init"))
     model, example = _model(task, len(text.vocabulary), device)
+    initialize(run, model, example)
     precision = RunPrecision(run, model, example, quantizes)
     seed_everything(derive(run.seed, "training"))
     carried = Carried()

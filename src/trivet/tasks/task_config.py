@@ -55,6 +55,11 @@ class TaskConfig:
         """Whether the task is a user's own script."""
         return self.name == COMMAND
 
+    @property
+    def num_classes(self) -> int:
+        """Classes that the task tells apart; 0 where there are none, or that shows only on reading the data."""
+        return 0
+
     def problems(self, run: RunConfig, file: str) -> list[Problem]:
         """What keeps a run of this task from running, as far as that shows before it starts.
 
