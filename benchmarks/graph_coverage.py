@@ -28,22 +28,26 @@ from trivet.graph import Graph, graph_of
 
 Case = tuple[str, Callable[[], nn.Module], Any]
 
-TIMM = """
-bat_resnext26ts beit_base_patch16_224 botnet26t_256 cait_xxs24_224 coat_lite_tiny coatnet_0_rw_224 convit_tiny
-convmixer_768_32 convnext_tiny convnextv2_atto crossvit_9_240 cs3darknet_s cspresnet50 davit_tiny deit3_small_patch16_224
-deit_tiny_distilled_patch16_224 densenet121 dla34 dm_nfnet_f0 dpn68 eca_nfnet_l0 ecaresnet26t edgenext_xx_small
-efficientformer_l1 efficientformerv2_s0 efficientnet_b0 efficientvit_b0 eva02_tiny_patch14_224 fastvit_t8 fbnetv3_b
-focalnet_tiny_srf gcresnet33ts gernet_s ghostnet_100 gmlp_ti16_224 halonet26t hardcorenas_a hgnet_tiny hrnet_w18_small
-inception_next_tiny inception_resnet_v2 inception_v4 lambda_resnet26t lcnet_050 legacy_senet154 levit_128s
-maxvit_rmlp_nano_rw_256 mixer_s32_224 mixnet_s mnasnet_small mobilenetv3_small_100 mobilenetv4_conv_small mobileone_s0
-mobilevit_xxs mobilevitv2_050 mvitv2_tiny nasnetalarge nest_tiny nf_regnet_b0 pit_ti_224 pnasnet5large poolformer_s12
-pvt_v2_b0 regnetx_002 regnety_002 regnetz_b16 repghostnet_050 repvgg_a0 repvit_m0_9 res2net50_26w_4s resmlp_12_224
-resnest14d resnet18 resnet50 resnetv2_50 resnext50_32x4d rexnet_100 rexnetr_100 sehalonet33ts selecsls42 semnasnet_075
-sequencer2d_s seresnet50 skresnet18 swin_tiny_patch4_window7_224 swinv2_cr_tiny_224 swinv2_tiny_window8_256
-tf_efficientnet_cc_b0_4e tf_efficientnetv2_b0 tiny_vit_5m_224 tinynet_e tnt_s_patch16_224 tresnet_m twins_pcpvt_small
-vgg11_bn visformer_tiny vit_base_patch16_siglip_224 vit_tiny_patch16_224 volo_d1_224 vovnet39a wide_resnet50_2
-xception41 xcit_nano_12_p16_224
-""".split()
+TIMM = [
+    "bat_resnext26ts", "beit_base_patch16_224", "botnet26t_256", "cait_xxs24_224", "coat_lite_tiny",
+    "coatnet_0_rw_224", "convit_tiny", "convmixer_768_32", "convnext_tiny", "convnextv2_atto", "crossvit_9_240",
+    "cs3darknet_s", "cspresnet50", "davit_tiny", "deit3_small_patch16_224", "deit_tiny_distilled_patch16_224",
+    "densenet121", "dla34", "dm_nfnet_f0", "dpn68", "eca_nfnet_l0", "ecaresnet26t", "edgenext_xx_small",
+    "efficientformer_l1", "efficientformerv2_s0", "efficientnet_b0", "efficientvit_b0", "eva02_tiny_patch14_224",
+    "fastvit_t8", "fbnetv3_b", "focalnet_tiny_srf", "gcresnet33ts", "gernet_s", "ghostnet_100", "gmlp_ti16_224",
+    "halonet26t", "hardcorenas_a", "hgnet_tiny", "hrnet_w18_small", "inception_next_tiny", "inception_resnet_v2",
+    "inception_v4", "lambda_resnet26t", "lcnet_050", "legacy_senet154", "levit_128s", "maxvit_rmlp_nano_rw_256",
+    "mixer_s32_224", "mixnet_s", "mnasnet_small", "mobilenetv3_small_100", "mobilenetv4_conv_small", "mobileone_s0",
+    "mobilevit_xxs", "mobilevitv2_050", "mvitv2_tiny", "nasnetalarge", "nest_tiny", "nf_regnet_b0", "pit_ti_224",
+    "pnasnet5large", "poolformer_s12", "pvt_v2_b0", "regnetx_002", "regnety_002", "regnetz_b16", "repghostnet_050",
+    "repvgg_a0", "repvit_m0_9", "res2net50_26w_4s", "resmlp_12_224", "resnest14d", "resnet18", "resnet50",
+    "resnetv2_50", "resnext50_32x4d", "rexnet_100", "rexnetr_100", "sehalonet33ts", "selecsls42", "semnasnet_075",
+    "sequencer2d_s", "seresnet50", "skresnet18", "swin_tiny_patch4_window7_224", "swinv2_cr_tiny_224",
+    "swinv2_tiny_window8_256", "tf_efficientnet_cc_b0_4e", "tf_efficientnetv2_b0", "tiny_vit_5m_224", "tinynet_e",
+    "tnt_s_patch16_224", "tresnet_m", "twins_pcpvt_small", "vgg11_bn", "visformer_tiny",
+    "vit_base_patch16_siglip_224", "vit_tiny_patch16_224", "volo_d1_224", "vovnet39a", "wide_resnet50_2",
+    "xception41", "xcit_nano_12_p16_224",
+]  # fmt: skip
 
 
 def _bare(build: Callable[[], nn.Module]) -> nn.Module:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from trivet.graph.layers import with_bias
 from trivet.graph.rules import Call, named
 from trivet.graph.values import Value, merge

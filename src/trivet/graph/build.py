@@ -93,7 +93,9 @@ class Builder:
         found = [self.placed[name] for name in parameters if name in self.placed]
         if not found:
             # The largest names the node: of a weight in two factors, such as weight norm's, the one of its shape.
-            ordered = sorted(parameters, key=lambda name: -_size(self.shapes[name]))
+            ordered = list(parameters)
+            if op != "recurrent":
+                ordered.sort(key=lambda name: -math.prod(self.shapes[name]))
             return frozenset(
                 [self.add(op, before, module=module, name=ordered[0], parameters=ordered, output=output, macs=macs)]
             )
@@ -222,10 +224,3 @@ class Builder:
                 if waiting[target] == 0:
                     heapq.heappush(ready, target)
         return order
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    result = 1
-    for side in shape:
-        result *= side
-    return result

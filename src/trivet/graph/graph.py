@@ -1,7 +1,7 @@
 """The computational graph of a network: nodes in topological order, edges, and what a hypernetwork reads off them.
 
-As in DeepNets-1M, parameters are nodes: a weight is one, its bias is the next, and a normalization is one with its scale
-and shift. Operations that only pass information on are contracted. Plain data: nothing here imports torch.
+As in DeepNets-1M, parameters are nodes: a weight is one, its bias is the next, and a normalization is one with its
+scale and shift. Operations that only pass information on are contracted. Plain data: nothing here imports torch.
 
 Not covered: making a graph from a module (`trace.py`) and pictures of it (`draw.py`).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -61,7 +61,8 @@ class Graph:
     """A directed acyclic graph whose edges always go from a smaller to a larger index.
 
     Examples:
-        >>> g = Graph(nodes=(Node(name="input", op="input"), Node(name="w", op="conv", parameters=("w",))), edges=((0, 1),))
+        >>> nodes = (Node(name="input", op="input"), Node(name="w", op="conv", parameters=("w",)))
+        >>> g = Graph(nodes=nodes, edges=((0, 1),))
         >>> g.count("conv"), g.parameters, g.distances().tolist()
         (1, {'w': 1}, [[0, 1, 1]])
     """
@@ -70,7 +71,7 @@ class Graph:
     """In topological order."""
     edges: tuple[tuple[int, int], ...]
     """Pairs (from, to), sorted."""
-    unplaced: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    unplaced: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     """Parameters that have no node → the reason."""
     inputs: tuple[int, ...] = ()
     """Nodes that stand for what the network is given."""
@@ -110,7 +111,8 @@ class Graph:
     def key(self) -> str:
         """Name of what a hypernetwork sees, 16 hex digits: words, parameters, shapes, windows and edges.
 
-        Equal for two sizes of input as long as the structure is; sizes of results and multiply-accumulates are left out.
+        Equal for two sizes of input as long as the structure is: sizes of results and multiply-accumulates are left
+        out.
         """
         seen = [(node.name, node.op, node.parameters, node.shape, node.kernel) for node in self.nodes]
         text = repr((seen, self.edges, self.inputs, self.outputs, sorted(self.unplaced)))
@@ -187,15 +189,10 @@ class Graph:
         Raises:
             ValueError: The content is no such graph.
         """
-        names = {entry.name for entry in fields(Node)}
         try:
-            nodes = tuple(
-                Node(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
-                for entry in content["nodes"]
-                if set(entry) <= names
-            )
-            if content["format"] != 1 or len(nodes) != len(content["nodes"]):
-                raise ValueError("unknown format or field")
+            if content["format"] != 1:
+                raise ValueError(f"format {content['format']!r} is not 1")
+            nodes = tuple(_node(entry) for entry in content["nodes"])
             return cls(
                 nodes=nodes,
                 edges=tuple((int(source), int(target)) for source, target in content["edges"]),
@@ -216,9 +213,21 @@ class Graph:
     def __str__(self) -> str:
         """Count nodes, edges, parameters and multiply-accumulates on one line."""
         return (
-            f"graph of {len(self.nodes)} nodes and {len(self.edges)} edges: {len(self.parameters)} parameter tensors placed, "
-            f"{len(self.unplaced)} not; {self.macs / 1e6:.4g} M multiply-accumulates"
+            f"graph of {len(self.nodes)} nodes and {len(self.edges)} edges: {len(self.parameters)} parameter tensors "
+            f"placed, {len(self.unplaced)} not; {self.macs / 1e6:.4g} M multiply-accumulates"
         )
+
+
+def _node(content: Mapping[str, Any]) -> Node:
+    """A node from plain lists; texts, whole numbers and lists of them stay what they are."""
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+    node = Node(**given)
+    for entry in fields(Node):
+        value, kind = getattr(node, entry.name), type(entry.default) if entry.default is not MISSING else str
+        if type(value) is not kind:
+            raise ValueError(f"{entry.name}={value!r} must be of type {kind.__name__}")
+    word(node.op)
+    return node
 
 
 def _distances(count: int, edges: tuple[tuple[int, int], ...], cutoff: int) -> NDArray[np.int64]:

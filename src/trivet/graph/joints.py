@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from trivet.graph.rules import Call, named, tensors_in
-from trivet.graph.values import CONSTANT, Value, merge
+from trivet.graph.values import CONSTANT, Value
 
 
 def _two(call: Call) -> tuple[Any, Any, Value, Value]:

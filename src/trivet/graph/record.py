@@ -20,16 +20,18 @@ from torch.utils._pytree import tree_map_only
 from trivet.graph import attention, joints, layers  # noqa: F401  (their rules register themselves)
 from trivet.graph.build import Builder
 from trivet.graph.rules import BY_FUNCTION, Call, Entry, entry_of, name_of, tensors_in
-from trivet.graph.shapes import SHAPES, Shape
+from trivet.graph.shapes import IN_PLACE, SHAPES, Shape, overwritten
 from trivet.graph.values import CONSTANT, Value, merge
 
 _TENSOR_GETTERS = {"T", "H", "mT", "mH", "data", "real", "imag", "grad", "_base"}
 _PLAIN = {
     "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "is_floating_point", "is_complex",
-    "len", "data_ptr", "element_size", "get_device", "storage_offset", "hash", "is_signed", "untyped_storage",
-    "item", "tolist", "numpy", "bool", "int", "float", "index", "is_same_size", "is_nonzero", "is_view", "repr", "format",
-    "get_default_dtype", "is_tensor", "is_storage", "allclose", "equal", "dir", "contains", "set_rng_state", "broadcast_shapes",
+    "len", "data_ptr", "element_size", "get_device", "storage_offset", "hash", "is_signed", "untyped_storage", "item",
+    "tolist", "numpy", "bool", "int", "float", "index", "is_same_size", "is_nonzero", "is_view", "repr", "format",
+    "get_default_dtype", "is_tensor", "is_storage", "allclose", "equal", "dir", "contains", "set_rng_state",
+    "broadcast_shapes",
 }  # fmt: skip
+"""Functions that return no tensors, by their plain names."""
 _MOVES = {"to", "cuda", "cpu", "xpu", "type", "pin_memory"}
 _NO_SPACE: Mapping[str, Any] = {}
 
@@ -52,7 +54,9 @@ class _Known:
         replaced = self.entry is not None and self.entry is BY_FUNCTION.get(function)
         self.changes = (raw.endswith("_") and not raw.startswith("__")) or raw in ("__setitem__", "__ior__", "__iand__")
         self.changes = self.changes or (raw.startswith("__i") and raw not in ("__invert__", "__index__", "__init__"))
-        self.shape: Shape | None = None if self.changes or replaced or raw.startswith("__r") else SHAPES.get(self.name)
+        self.shape: Shape | None = None if replaced or raw.startswith("__r") else SHAPES.get(self.name)
+        if self.changes:
+            self.shape = overwritten if self.name in IN_PLACE and not replaced else None
         self.factory = function in _device_constructors()
         self.moves = self.name in _MOVES
 

@@ -1,7 +1,7 @@
 """What the call of a function means for the graph: a table of rules that anyone may add to.
 
-A rule gets a `Call` and says by `call.weight`, `call.node` and `call.join` what the result comes from. A function without
-a rule passes on what it was given; a parameter that it meets becomes a node `raw`.
+A rule gets a `Call` and says by `call.weight`, `call.node` and `call.join` what the result comes from. A function
+without a rule passes on what it was given; a parameter that it meets becomes a node `raw`.
 
 The rules for torch's own functions are in `layers.py`, `joints.py` and `attention.py`.
 """

@@ -123,11 +123,11 @@ class Shadows:
     def _container(self, kind: type, value: Any) -> Any:
         if kind is tuple:
             return tuple([self.value(item) for item in value])
-        if kind in (list, set, deque):
-            self.memo[id(value)] = made = kind()
-            add = made.add if kind is set else made.append
-            for item in value:
-                add(self.value(item))
+        if kind is set:
+            return {self.value(item) for item in value}
+        if kind in (list, deque):
+            self.memo[id(value)] = made = kind() if kind is list else deque(maxlen=value.maxlen)
+            made.extend(map(self.value, value))
             return made
         if kind in (dict, OrderedDict, defaultdict):
             self.memo[id(value)] = made = defaultdict(value.default_factory) if kind is defaultdict else kind()

@@ -1,8 +1,8 @@
 """Results of frequent functions for tensors without storage, by their shape alone.
 
-torch can work them out itself, but takes five to fifty times as long. A function here gets the arguments of the call and
-returns an empty tensor of the right shape and type, or None where torch should decide, which then also raises what is
-wrong with the call.
+torch can work them out itself, but takes five to fifty times as long. A function here gets the arguments of the call
+and returns an empty tensor of the right shape and type, or None where torch should decide, which then also raises what
+is wrong with the call.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ def _shape(*names: str) -> Callable[[Shape], Shape]:
     return decorate
 
 
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    """As `torch.empty_like`, which goes a long way round for tensors without storage."""
+    if tensor.is_contiguous():
+        return _empty(tensor.shape, dtype=tensor.dtype, device="meta")
+    return torch.empty_like(tensor)
+
+
 def _new(shape: Any, like: torch.Tensor) -> torch.Tensor:
     return _empty(shape, dtype=like.dtype, device="meta")
 
@@ -39,13 +46,13 @@ def _same(input: torch.Tensor, *args: Any, inplace: bool = False, **kwargs: Any)
         return None
     if inplace or (args and args[-1] is True):  # `inplace` comes last by position; an alias does no harm elsewhere
         return input
-    return torch.empty_like(input)
+    return _like(input)
 
 
 @_shape("softmax", "log_softmax")
 def _softmax(input: torch.Tensor, dim: Any = None, *args: Any, dtype: Any = None, **kwargs: Any) -> torch.Tensor | None:
     if dtype is None and not args and input.is_floating_point():
-        return torch.empty_like(input)
+        return _like(input)
     return None
 
 
@@ -61,7 +68,7 @@ def _batch_norm(
     known = running_mean if running_mean is not None else weight
     if not isinstance(known, torch.Tensor) or input.dim() < 2 or known.shape[0] != input.shape[1]:
         return None
-    return torch.empty_like(input)
+    return _like(input)
 
 
 @_shape("layer_norm")
@@ -132,10 +139,11 @@ for _dims in (1, 2, 3):
 def _pointwise(first: Any, second: Any = None, **kwargs: Any) -> torch.Tensor | None:
     if kwargs or not isinstance(first, torch.Tensor) or not first.is_floating_point():
         return None
+    # Results of the same shape alone; torch decides about all others.
     if isinstance(second, (int, float)):
-        return torch.empty_like(first)
+        return _like(first)
     if isinstance(second, torch.Tensor) and second.shape == first.shape and second.dtype is first.dtype:
-        return torch.empty_like(first)
+        return _like(first)
     return None
 
 
@@ -148,5 +156,14 @@ def _recurrent(data: torch.Tensor, *args: Any) -> Any:
     states, both = args[1 if packed else 0], args[7 if packed else 6]
     first = states[0] if isinstance(states, (list, tuple)) else states
     result = _new((*data.shape[:-1], first.shape[-1] * (2 if both else 1)), data)
-    last = [torch.empty_like(state) for state in (states if isinstance(states, (list, tuple)) else [states])]
+    last = [_like(state) for state in (states if isinstance(states, (list, tuple)) else [states])]
     return (result, *last)
+
+
+def overwritten(first: Any, second: Any = None, **kwargs: Any) -> torch.Tensor | None:
+    """The first argument itself, for arithmetic in place."""
+    return first if _pointwise(first, second, **kwargs) is not None else None
+
+
+IN_PLACE = frozenset({"add", "mul", "sub", "div"})
+"""Names of the functions whose in-place forms `overwritten` is for."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import random
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import is_dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from trivet.graph.build import Builder
 from trivet.graph.graph import Graph
@@ -77,9 +77,7 @@ def graph_of(
     return graph
 
 
-def _first(
-    module: nn.Module, names: Mapping[str, torch.Tensor], args: Any, keywords: Any
-) -> tuple[str, bool, Builder]:
+def _first(module: nn.Module, names: Mapping[str, torch.Tensor], args: Any, keywords: Any) -> tuple[str, bool, Builder]:
     """The first way to run the module that works: without storage, with fake devices, for real; in either mode."""
     errors: dict[tuple[str, bool], Exception] = {}
     for method in ("meta", "fake", "real"):
@@ -101,12 +99,12 @@ def _check(module: nn.Module, names: Mapping[str, torch.Tensor]) -> None:
     if not names:
         raise ValueError(f"`module` ({type(module).__name__}) has no parameters; there is nothing to make a graph of")
     for name, tensor in names.items():
-        if isinstance(tensor, UninitializedTensorMixin):
+        if is_lazy(tensor):
             raise ValueError(f"parameter `{name}` has no shape yet; run the module once before")
 
 
 def _arguments(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    keywords = {str(key): value for key, value in (kwargs or {}).items()}
+    keywords = dict(kwargs or {})
     if isinstance(example, Mapping):
         return (), {**{str(key): value for key, value in example.items()}, **keywords}
     return (tuple(example), keywords) if isinstance(example, tuple) else ((example,), keywords)
@@ -120,7 +118,7 @@ def _described(args: Any, keywords: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _as_it_was() -> Iterator[None]:
+def _as_it_was() -> Generator[None]:
     """Random generators and warnings as before, whatever happens inside."""
     python, numpy, own = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
@@ -154,10 +152,14 @@ def _completed(
         except Exception as failure:
             _log.info("a second look at %s failed: %r", type(module).__name__, failure)
             continue
-        graph = unite(graph, more)
+        graph = unite(graph, more, _shapes(names))
         if not graph.unplaced:
             break
     return graph
+
+
+def _shapes(names: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in names.items()}
 
 
 def _finished(builder: Builder, method: str, names: Mapping[str, torch.Tensor]) -> Graph:
@@ -190,7 +192,7 @@ def _trace(
         shadow = shadows.module(module)
         if other:
             shadow.train(not module.training)
-        builder = Builder({name: tuple(tensor.shape) for name, tensor in names.items()})
+        builder = Builder(_shapes(names))
         for name, tensor in names.items():
             shadows.memo[id(tensor)]._trivet_value = Value(parameters=(name,))
         args, keywords = shadows.value(args), shadows.value(keywords)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
 
 from trivet.graph.build import Builder
 from trivet.graph.graph import Graph
 
 
-def unite(first: Graph, second: Graph) -> Graph:
+def unite(first: Graph, second: Graph, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
     """The first graph with the parameters that only the second has, and with the joints among those.
 
     Where the second has all that the first has, it is the better picture and is returned as it is.
@@ -16,6 +16,7 @@ def unite(first: Graph, second: Graph) -> Graph:
     Args:
         first: The graph that is completed.
         second: Where the missing parameters may be.
+        shapes: Name of every parameter → its shape.
 
     Returns:
         A graph in which every parameter of either has a node.
@@ -25,14 +26,13 @@ def unite(first: Graph, second: Graph) -> Graph:
         return first
     if set(second.parameters) >= set(first.parameters):
         return second
-    shapes = {name: node.shape for graph in (first, second) for node in graph.nodes for name in node.parameters[:1]}
     builder = Builder(shapes)
     for index, node in enumerate(first.nodes):
         _copy(builder, first, index, {i: i for i in range(index)})
         if node.op == "input":
             builder.inputs.append(index)
     builder.outputs.update(first.outputs)
-    # Of the second, nodes that the first has stand for those; the others are added, where they lie by missing parameters.
+    # Of the second, nodes that the first has stand for those; of the others, those behind missing parameters are added.
     same = {name: index for index, node in enumerate(first.nodes) for name in (*node.parameters, node.name)}
     place: dict[int, int] = {}
     near = _near(second, fresh)
@@ -74,5 +74,5 @@ def _copy(builder: Builder, graph: Graph, index: int, place: dict[int, int]) -> 
         output=node.output,
         macs=node.macs,
     )
-    builder.drafts[made].calls = dataclasses.replace(node).calls
+    builder.drafts[made].calls = node.calls
     return made

@@ -47,7 +47,7 @@ class Word:
     index: int
     """Position in the vocabulary; below 15 exactly for the types of DeepNets-1M."""
     like: str = ""
-    """Which of the 15 to read it as when only those are known; empty: none, so that its parameters keep their values."""
+    """Which of the 15 to read it as when only those are known; empty: none, and its parameters keep their values."""
     what: str = ""
     """What such a node is, in words."""
 
