@@ -1,7 +1,6 @@
-"""`python -m trivet.tasks.ghn train|eval …`: the process behind `trivet ghn train` and `trivet ghn eval`.
+"""Data and networks of a meta-training run: what `trivet ghn train` and `trivet ghn eval` have in common.
 
-The one place where hypernetworks meet data: images are loaded here and handed to `trivet.ghn.meta` as tensors. A training
-run is a run folder like any other, with the hypernetwork in `ghn/`: `config.json`, `model.safetensors`.
+The one place where hypernetworks meet data: images are loaded here and handed to `trivet.ghn.meta` as tensors.
 
 Not covered: data larger than memory.
 """
@@ -21,12 +20,15 @@ from trivet.core.config import digest, to_plain
 from trivet.core.errors import ConfigError, Problem
 from trivet.core.io import write_json
 from trivet.core.seeding import derive
+from trivet.ghn.deepnets.architecture import Architecture
+from trivet.ghn.deepnets.dataset import DeepNets
+from trivet.ghn.deepnets.splits import PREDEFINED
 from trivet.ghn.ghn import GHN
 from trivet.ghn.meta.config import MetaConfig
 from trivet.ghn.meta.evaluate import Scores, evaluate
 from trivet.ghn.meta.images import Images, Split
 from trivet.ghn.meta.networks import Pool, predict
-from trivet.ghn.meta.rules import Entry, draw, pool
+from trivet.ghn.meta.rules import Entry, pool
 from trivet.tasks.data import ImageData, load_images
 
 logger = logging.getLogger(__name__)
@@ -63,16 +65,22 @@ class Setting:
     def entries(self, split: str, size: int) -> list[Entry]:
         """The first architectures of a split's pool; found once, then remembered by their numbers."""
         config = self.config
-        image = {"in_channels": config.data.channels, "image_size": config.data.image_size}
+        if split == PREDEFINED:
+            return [Entry(number=number, architecture=network) for number, network in enumerate(DeepNets(PREDEFINED))]
+        about = {
+            "num_classes": self.data.num_classes,
+            "in_channels": config.data.channels,
+            "image_size": config.data.image_size,
+        }
         rules = {**to_plain(config.pool), "size": size}
-        key = digest({"split": split, "rules": rules, "image": image, "classes": self.data.num_classes})
-        path = self.cache / f"pool-{split}-{key}.json" if self.cache else None
+        path = self.cache / f"pool-{split}-{digest({**about, **rules})}.json" if self.cache else None
         if path and path.is_file():
-            return [draw(split, number, config.pool) for number in json.loads(path.read_text(encoding="utf-8"))]
+            rows = json.loads(path.read_text(encoding="utf-8"))
+            return [Entry(number=number, architecture=Architecture.from_dict(plain)) for number, plain in rows]
         logger.info("choosing %d architectures of the split %s", size, split)
-        entries = pool(split, config.pool, size, **image, num_classes=self.data.num_classes)
+        entries = pool(split, config.pool, size, **about)
         if path:
-            write_json(path, [entry.number for entry in entries])
+            write_json(path, [[entry.number, entry.architecture.to_dict()] for entry in entries])
         return entries
 
     def networks(self, split: str, size: int, *, dropout: bool = False) -> Pool:
@@ -95,7 +103,7 @@ class Setting:
 
 def new_ghn(config: MetaConfig) -> GHN:
     """The hypernetwork before training."""
-    return GHN(config.ghn, seed=derive(config.seed, "ghn") % 2**63)
+    return GHN(config.ghn, seed=derive(config.seed, "ghn"))
 
 
 def _tensor(images: Any) -> torch.Tensor:

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -66,11 +66,16 @@ class StopFlag:
                 signal.signal(number, handler)
 
 
-def run_task(run_dir: Path | str) -> int:
+Work = Callable[[RunFolder, StopFlag, float], RunResult]
+"""What a run does: its folder, whether it shall stop, and when it started (of `perf_counter`) → its result."""
+
+
+def run_task(run_dir: Path | str, work: Work | None = None) -> int:
     """Do one run, or the rest of it.
 
     Args:
         run_dir: Folder with a `config.yaml`.
+        work: What is done; by default what the configuration's task says. It raises `Stopped` when it is stopped.
 
     Returns:
         The exit code, see the module. A run that is done already is left alone: 0.
@@ -85,20 +90,20 @@ def run_task(run_dir: Path | str) -> int:
             if folder.is_done:
                 return 0
             with _logging_to(folder.log_path):
-                return _guarded(folder)
+                return _guarded(folder, work or _run)
     except RunFolderError as error:
         logger.error("%s", error)  # the folder is another's: nothing is written to it
         return error.exit_code
 
 
-def _guarded(folder: RunFolder) -> int:
+def _guarded(folder: RunFolder, work: Work) -> int:
     """Run and turn every failure into error.json and an exit code."""
     started = time.perf_counter()
     stop = StopFlag()
     try:
         folder.error_path.unlink(missing_ok=True)
         with stop.installed():
-            folder.write_result(_run(folder, stop, started))
+            folder.write_result(work(folder, stop, started))
     except Stopped:
         return 128 + stop.signal
     except (ConfigError, TrivetError) as error:

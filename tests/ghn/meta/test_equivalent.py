@@ -16,7 +16,8 @@ def _curves(count: int, noise: float = 0.0) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("level", "expected"), [(0.05, 0), (0.1, 0), (0.2, 5), (0.3, 10), (0.45, 17.5), (0.55, 30), (0.6, 40), (0.61, math.inf)]
+    ("level", "expected"),
+    [(0.05, 0), (0.1, 0), (0.2, 5), (0.3, 10), (0.45, 17.5), (0.55, 30), (0.6, 40), (0.61, math.inf)],
 )
 def test_reads_the_mean_curve(level: float, expected: float) -> None:
     found = equivalent_steps([level] * 4, STEPS, _curves(4))

@@ -63,7 +63,13 @@ def test_it_learns(train: Any, tiny: SimpleNamespace, tiny_images: Images, tiny_
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_stopped_and_resumed_is_as_if_never_stopped(train: Any, tmp_path: Path, optimizer: str) -> None:
     config = MetaTrainingConfig(
-        steps=12, warmup_steps=2, meta_batch=2, images=8, checkpoint_every=5, log_every=4, optimizer=optimizer  # type: ignore[arg-type]
+        steps=12,
+        warmup_steps=2,
+        meta_batch=2,
+        images=8,
+        checkpoint_every=5,
+        log_every=4,
+        optimizer=optimizer,  # type: ignore[arg-type]
     )
     whole = train(config, folder="whole")
     asked = iter([False] * 7 + [True])
@@ -114,7 +120,9 @@ def test_bad_steps_change_nothing_are_counted_and_bounded(train: Any, tiny: Simp
     assert (fit.outcome, fit.step, fit.skipped) == ("finished", 12, 2)
     assert all(parameter.isfinite().all() for parameter in fit.module.parameters())
     bad, calls[:] = set(range(100)), []
-    fit = train(MetaTrainingConfig(steps=12, warmup_steps=2, images=8, max_skipped=3), predict=sometimes_bad, folder="b")
+    fit = train(
+        MetaTrainingConfig(steps=12, warmup_steps=2, images=8, max_skipped=3), predict=sometimes_bad, folder="b"
+    )
     assert (fit.outcome, fit.skipped) == ("diverged", 4)
     start = tiny.hypernetwork()
     assert all(torch.equal(a, b) for a, b in zip(_weights(fit), start.parameters(), strict=True))
@@ -124,7 +132,9 @@ def test_rows_name_losses_rates_and_where_time_goes(train: Any, tmp_path: Path) 
     train(evaluate=lambda module: {"validation_accuracy": 0.5})
     rows = read_jsonl(tmp_path / "a" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [4, 8, 12]
-    assert {"train_loss", "train_accuracy", "gradient_norm", "lr", "skipped", "cpu_seconds", "seconds"} <= rows[0].keys()
+    assert {"train_loss", "train_accuracy", "gradient_norm", "lr", "skipped", "cpu_seconds", "seconds"} <= rows[
+        0
+    ].keys()
     parts = {name for name in rows[0] if name.startswith("seconds_")}
     assert parts == {f"seconds_{name}" for name in _PARTS}
     assert rows[-1]["validation_accuracy"] == 0.5

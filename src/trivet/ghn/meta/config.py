@@ -19,6 +19,18 @@ def _at_least(name: str, value: float, least: float, advice: str) -> None:
         raise ValueError(f"`{name}={value}` must be ≥ {least:g}; {advice}")
 
 
+_NOT_NEGATIVE = (
+    "weight_decay",
+    "clip_norm",
+    "penalty",
+    "start_std",
+    "curriculum_steps",
+    "max_skipped",
+    "evaluate_every",
+    "checkpoint_every",
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetaDataConfig:
     """Images of the task; part of the training images is held out for validation.
@@ -95,6 +107,12 @@ class MetaTrainingConfig:
     """Weight of the sum of the predicted tensors' 2-norms in the loss; 3e-5 for GHN-3."""
     ema: float = 0.99
     """Decay of the running mean of the parameters that is evaluated and saved; 0 takes the parameters themselves."""
+    start_std: float = 0.0
+    """Standard deviation that decoded weights have at the start, in units of √(2 / fan-in); 0 leaves the hypernetwork as
+    it is, about 0.1 for GHN-2, with which networks without normalisation put out nothing but zeros."""
+    curriculum_steps: int = 0
+    """Steps over which the number of architectures grows from one meta-batch to the whole pool, by equal factors; 0
+    trains on all of them at once."""
     dropout: bool = True
     """Keep the sampled architectures' dropout layers while the hypernetwork trains."""
     autocast: Literal["none", "bf16"] = "none"
@@ -119,13 +137,13 @@ class MetaTrainingConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"`{name}={value}` must be > 0; the default is a good start")
-        for name in ("weight_decay", "clip_norm", "penalty", "max_skipped", "evaluate_every", "checkpoint_every"):
+        for name in _NOT_NEGATIVE:
             _at_least(name, getattr(self, name), 0, "0 leaves it out")
         _at_least("log_every", self.log_every, 1, "50 is the default")
         _at_least("warmup_steps", self.warmup_steps, 0, "use 0 for none")
-        for name, value in (("ema", self.ema), ("label_smoothing", self.label_smoothing), *zip("bb", self.betas)):
+        for name, value in (("ema", self.ema), ("label_smoothing", self.label_smoothing), *(("betas", beta) for beta in self.betas)):
             if not 0 <= value < 1:
-                raise ValueError(f"`{'betas' if name == 'b' else name}` holds {value}; it must lie in [0, 1)")
+                raise ValueError(f"`{name}` holds {value}; it must lie in [0, 1)")
         if self.warmup_steps >= self.steps:
             raise ValueError(
                 f"`warmup_steps={self.warmup_steps}` must be < steps={self.steps}; shorten the warm-up or train longer"

@@ -38,7 +38,9 @@ class EquivalentSteps:
     """Confidence of the interval."""
 
     def __str__(self) -> str:
-        shown = [f"> {self.longest}" if math.isinf(value) else f"{value:.0f}" for value in (self.steps, self.low, self.high)]
+        shown = [
+            f"> {self.longest}" if math.isinf(value) else f"{value:.0f}" for value in (self.steps, self.low, self.high)
+        ]
         return (
             f"{shown[0]} SGD steps ({self.confidence:.0%} bootstrap interval {shown[1]} to {shown[2]}, "
             f"n = {self.networks} networks)"

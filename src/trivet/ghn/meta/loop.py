@@ -167,7 +167,7 @@ class _Run:
         rate = state.optimizer.set_progress(state.step, state.done())
         for parameter in self.parameters:
             parameter.grad = None
-        chosen = list(enumerate(self.order.indices(state.step).tolist()))
+        chosen = list(enumerate((self.order.indices(state.step) % self._available()).tolist()))
         mine = self.group.share(chosen)
         with self.clock("batches"):
             networks = [self.networks[number] for _, number in mine]
@@ -187,6 +187,13 @@ class _Run:
                 sums = {}
         for name, value in {**sums, "lr": rate}.items():
             state.sums[name] = state.sums.get(name, 0.0) + value
+
+    def _available(self) -> int:
+        """Networks that the step may choose from."""
+        whole, least, over = len(self.networks), self.config.meta_batch, self.config.curriculum_steps
+        if self.state.step >= over or whole <= least:
+            return whole
+        return round(least * (whole / least) ** (self.state.step / over))
 
     def _batch(self, place: int) -> Batch:
         config, step = self.config, self.state.step

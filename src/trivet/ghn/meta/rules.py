@@ -1,31 +1,26 @@
-"""Which architectures a hypernetwork is trained and tested on: DeepNets-1M's, in a size that a budget allows.
+"""Which architectures a hypernetwork is trained and tested on: those of DeepNets-1M that a budget allows.
 
-DeepNets-1M is made for GPUs. A pool draws from its splits with fewer cells, draws channels and classifier width anew
-from short lists, and keeps what stays below a number of parameters and of multiply-accumulates. All of it is counted
-without building a network. Genotypes keep to their splits, so pools of different splits are disjoint as those are.
+A pool takes networks of `DeepNets` in the order of their indices under a `Budget` of parameters and
+multiply-accumulates; it can leave out attention and fix the share of networks without normalisation. Splits keep their
+genotypes, so pools of different splits are disjoint as those are.
 
-The splits that test beyond the training distribution keep their sense at this size: `wide` has twice the channels of
-`test`, `deep` one to two times as many cells as training networks can have, `dense` up to 10 steps a cell, `bn_free`
-no normalisation. Their limits are four times as high.
+The splits that test beyond the training distribution keep their sense at this size: `wide` has twice the channels,
+`deep` up to twice as many cells as training networks can have, `dense` up to 10 steps a cell, `bn_free` no
+normalisation. Their limits are four times as high.
 
 Torch-free. Not covered: limits by measured time, which would differ between machines.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 
-from trivet.core.seeding import derive
-from trivet.ghn.deepnets.architecture import CellArchitecture
-from trivet.ghn.deepnets.draws import Draws
-from trivet.ghn.deepnets.sample import sample
-from trivet.ghn.deepnets.splits import Split, get_split
+from trivet.ghn.deepnets.architecture import Architecture, CellArchitecture
+from trivet.ghn.deepnets.budget import Budget
+from trivet.ghn.deepnets.dataset import DeepNets
 
-SEARCH_LIMIT = 5_000
-"""Architectures looked at for one that is kept, before a pool's rules are called too strict."""
 BEYOND = 4
 """How many times higher the limits of the splits beyond the training distribution are."""
 INSIDE = ("train", "val", "test")
@@ -67,15 +62,31 @@ class PoolConfig:
             raise ValueError(f"`size={self.size}` must be ≥ 2; 1000 is the default")
         if self.max_cells < 4:
             raise ValueError(f"`max_cells={self.max_cells}` must be ≥ 4, the fewest cells in DeepNets-1M")
-        for name in ("channels", "fc_dim"):
-            values = getattr(self, name)
-            if not values or any(value < 8 or value % 8 for value in values):
-                raise ValueError(f"`{name}={list(values)}` must be multiples of 8, one or more")
         if not 0 <= self.bn_free <= 1:
             raise ValueError(f"`bn_free={self.bn_free}` must lie in [0, 1]; 0 takes networks as they come")
-        for name in ("max_parameters", "max_macs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}={getattr(self, name)}` must be ≥ 1")
+        self.budget("train")
+
+    def budget(self, split: str, *, num_classes: int = 10, in_channels: int = 3, image_size: int = 32) -> Budget:
+        """What the networks of a split may cost.
+
+        Raises:
+            ValueError: A rule that no budget can have.
+
+        Examples:
+            >>> PoolConfig().budget("deep").num_cells, PoolConfig().budget("wide").channels
+            ((9, 16), (32, 48, 64))
+        """
+        factor = 1 if split in INSIDE else BEYOND
+        return Budget(
+            num_cells=(self.max_cells + 1, 2 * self.max_cells) if split == "deep" else (4, self.max_cells),
+            channels=tuple(value * (2 if split == "wide" else 1) for value in self.channels),
+            fc_dim=self.fc_dim,
+            max_parameters=factor * self.max_parameters,
+            max_macs=factor * self.max_macs,
+            num_classes=num_classes,
+            in_channels=in_channels,
+            image_size=image_size,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,90 +94,55 @@ class Entry:
     """One architecture of a pool."""
 
     number: int
-    """Its number among the draws of its split."""
-    architecture: CellArchitecture
+    """Its index in `DeepNets` under the pool's budget."""
+    architecture: Architecture
     """The network."""
 
 
-def admitted(
-    split: str, rules: PoolConfig, *, in_channels: int = 3, image_size: int = 32, num_classes: int = 10
-) -> Iterator[Entry]:
-    """Architectures of a split that the rules admit, in the order of their numbers, without end.
-
-    Args:
-        split: A split of DeepNets that is drawn.
-        rules: What is admitted.
-        in_channels: Channels of the images.
-        image_size: Their height and width.
-        num_classes: Classes of the data.
-
-    Raises:
-        ValueError: An unknown split, or the rules admit next to nothing.
-
-    Examples:
-        >>> next(admitted("test", PoolConfig())).architecture.num_cells <= 8
-        True
-    """
-    factor = 1 if split in INSIDE else BEYOND
-    last = 0
-    for number in count():
-        if number - last > SEARCH_LIMIT:
-            raise ValueError(
-                f"none of {SEARCH_LIMIT} architectures of the split {split!r} in a row obeys the pool's rules; raise "
-                "`max_macs` or `max_parameters`"
-            )
-        entry = draw(split, number, rules)
-        found = entry.architecture
-        if (
-            (rules.attention or not found.is_transformer)
-            and found.num_parameters(num_classes, in_channels, image_size) <= factor * rules.max_parameters
-            and found.macs(num_classes, in_channels, image_size) <= factor * rules.max_macs
-        ):
-            last = number
-            yield entry
+def admitted(split: str, rules: PoolConfig, budget: Budget) -> Iterator[Entry]:
+    """Networks of a split that the rules admit, in the order of their indices."""
+    for number, network in enumerate(DeepNets(split, seed=rules.seed, size=10**9, budget=budget)):
+        if isinstance(network, CellArchitecture) and (rules.attention or not network.is_transformer):
+            yield Entry(number=number, architecture=network)
 
 
 def pool(
-    split: str, rules: PoolConfig, size: int, *, in_channels: int = 3, image_size: int = 32, num_classes: int = 10
+    split: str, rules: PoolConfig, size: int, *, num_classes: int = 10, in_channels: int = 3, image_size: int = 32
 ) -> list[Entry]:
-    """The first `size` of `admitted`; where the rules set a share of networks without normalisation, the first of each.
+    """The first `size` networks; where the rules fix a share without normalisation, the first of each kind.
 
-    Networks with and without are then spread evenly over the pool.
+    Those without are then spread evenly over the pool.
+
+    Args:
+        split: A split of `DeepNets` that is drawn.
+        rules: What is admitted.
+        size: How many.
+        num_classes: Classes of the data.
+        in_channels: Channels of the images.
+        image_size: Their height and width.
+
+    Raises:
+        ValueError: An unknown split, or next to nothing fits the budget.
+
+    Examples:
+        >>> [entry.number for entry in pool("test", PoolConfig(attention=True), 3)]
+        [0, 1, 2]
     """
-    entries = admitted(split, rules, in_channels=in_channels, image_size=image_size, num_classes=num_classes)
+    budget = rules.budget(split, num_classes=num_classes, in_channels=in_channels, image_size=image_size)
+    entries = admitted(split, rules, budget)
     if not rules.bn_free or split == "bn_free":
         return list(islice(entries, size))
     wanted = [int((place + 1) * rules.bn_free + 1e-9) - int(place * rules.bn_free + 1e-9) for place in range(size)]
     queues: tuple[list[Entry], list[Entry]] = ([], [])
     while len(queues[1]) < sum(wanted) or len(queues[0]) < size - sum(wanted):
         entry = next(entries)
-        queues[entry.architecture.norm == "none"].append(entry)
+        queues[_is_bn_free(entry)].append(entry)
     sources = (iter(queues[0]), iter(queues[1]))
     return [next(sources[free]) for free in wanted]
 
 
-def _smaller(split: str, rules: PoolConfig) -> Split:
-    drawn = get_split(split)
-    cells = (rules.max_cells + 1, 2 * rules.max_cells) if split == "deep" else (4, rules.max_cells)
-    return dataclasses.replace(drawn, num_cells=cells)
-
-
-def draw(split: str, number: int, rules: PoolConfig) -> Entry:
-    """The architecture of a split with this number, admitted or not; `wide` has those of `test`.
-
-    Raises:
-        ValueError: An unknown split.
-
-    Examples:
-        >>> draw("test", 3, PoolConfig()) == draw("test", 3, PoolConfig())
-        True
-    """
-    name = "test" if split == "wide" else split
-    draws = Draws(derive(rules.seed, "pool", name, number))
-    network = sample(draws, _smaller(split, rules))
-    channels = draws.choice(rules.channels) * (2 if split == "wide" else 1)
-    network = dataclasses.replace(network, channels=channels, fc_dim=draws.choice(rules.fc_dim))
-    return Entry(number=number, architecture=network)
+def _is_bn_free(entry: Entry) -> bool:
+    return isinstance(entry.architecture, CellArchitecture) and entry.architecture.norm == "none"
 
 
 def shares(entries: Sequence[Entry]) -> dict[str, float]:
@@ -181,7 +157,7 @@ def shares(entries: Sequence[Entry]) -> dict[str, float]:
     """
     if not entries:
         raise ValueError("an empty pool has no shares")
-    nets = [entry.architecture for entry in entries]
+    nets = [entry.architecture for entry in entries if isinstance(entry.architecture, CellArchitecture)]
     columns = {
         "parameters": [net.num_parameters() for net in nets],
         "macs": [net.macs() for net in nets],

@@ -150,9 +150,7 @@ def meta_step(
     return result
 
 
-def _forward(
-    skeleton: Skeleton, leaves: dict[str, Tensor], batch: Batch, config: StepConfig
-) -> tuple[Tensor, float]:
+def _forward(skeleton: Skeleton, leaves: dict[str, Tensor], batch: Batch, config: StepConfig) -> tuple[Tensor, float]:
     images = batch.images
     if config.channels_last and skeleton.channels_last:
         images = images.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,54 @@
+"""The model card of a trained hypernetwork: what it is, how it was trained, what it is worth, all from the run itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trivet.core.config import dump_yaml, to_plain
+from trivet.ghn.meta.config import MetaConfig
+from trivet.ghn.meta.loop import MetaFit
+
+
+def model_card(config: MetaConfig, fit: MetaFit, metrics: Mapping[str, float], *, data: str, licence: str = "") -> str:
+    """Markdown.
+
+    Args:
+        config: The whole recipe.
+        fit: How training ended.
+        metrics: Figures of networks of the val split on held-out training images.
+        data: Name of the data set.
+        licence: Licence of the data, if one is stated.
+    """
+    count = sum(parameter.numel() for parameter in fit.module.parameters())
+    lines = [
+        f"# A graph hypernetwork for {data}",
+        "",
+        f"Predicts all parameters of an image classifier from its graph in one pass: `{config.ghn.encoder}` encoder, "
+        f"`{config.ghn.decoder}` decoder, {count:,} parameters.",
+        "",
+        f"Input of the networks: {config.data.channels} × {config.data.image_size} × {config.data.image_size}, "
+        f"{config.ghn.num_classes} classes; each channel shifted and scaled by the mean and deviation of the training "
+        "images. Batch normalisation takes the statistics of each batch of 64; none are predicted.",
+        "",
+        "## Training",
+        "",
+        f"{fit.step:,} steps of {config.training.meta_batch} networks, {fit.cpu_seconds:,.0f} processor seconds, "
+        f"{fit.skipped} steps skipped. The last {config.data.validation_images:,} training images were held out.",
+        *([f"Licence of the data: {licence}."] if licence else []),
+        "",
+        "## Measured at the end of training",
+        "",
+        f"Networks of the val split (none of their cells occur in training), the first {config.evaluation.images:,} "
+        "held-out images, one prediction each, no training. Accuracy as a fraction.",
+        "",
+        "| | mean | s.e. | n |",
+        "|---|---|---|---|",
+    ]
+    rows = (("all", "accuracy"), ("with batch norm", "accuracy_bn"), ("without", "accuracy_bn_free"))
+    for label, name in rows:
+        if f"val_{name}" in metrics:
+            error = metrics.get(f"val_{name}_se", 0.0)
+            number = metrics.get(f"val_{name}_n", 0.0)
+            lines.append(f"| {label} | {metrics[f'val_{name}']:.3f} | {error:.3f} | {number:.0f} |")
+    lines += ["", "## Recipe", "", "```yaml", dump_yaml(to_plain(config)).rstrip(), "```", ""]
+    return "\n".join(lines)
