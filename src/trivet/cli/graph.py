@@ -91,12 +91,11 @@ def _content(about: str, made: Graph, unplaced: dict[str, int]) -> dict[str, Any
 
 
 def _print(content: dict[str, Any]) -> None:
-    show(
-        f"{content['about']}: {content['nodes']:,} nodes, {content['edges']:,} edges, longest path "
-        f"{content['depth']:,}; {content['parameters']:,} parameters in {content['tensors']:,} tensors, {content['macs']:,} "
-        "multiply-accumulates an example and forward pass\n"
-    )
-    parameters, macs = max(content["parameters"], 1), max(content["macs"], 1)
+    size = f"{content['nodes']:,} nodes, {content['edges']:,} edges, longest path {content['depth']:,}"
+    weight = f"{content['parameters']:,} parameters in {content['tensors']:,} tensors"
+    macs = f"{content['macs']:,} multiply-accumulates an example and forward pass"
+    show(f"{content['about']}: {size}; {weight}, {macs}\n")
+    parameters, products = max(content["parameters"], 1), max(content["macs"], 1)
     body = [
         [
             row["op"],
@@ -104,7 +103,7 @@ def _print(content: dict[str, Any]) -> None:
             f"{row['parameters']:,}",
             f"{row['parameters'] / parameters:.1%}",
             f"{row['macs']:,}",
-            f"{row['macs'] / macs:.1%}",
+            f"{row['macs'] / products:.1%}",
         ]
         for row in content["by_op"]
     ]

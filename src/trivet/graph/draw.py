@@ -168,7 +168,8 @@ def _texts(graph: Graph, title: str, picture: Picture, labels: dict[int, Label])
     parameters = sum(node.size for node in graph.nodes)
     totals = [f"{len(graph.nodes):,} nodes", f"{short(parameters)} parameters", f"{short(graph.macs)} MACs"]
     if graph.unplaced:
-        totals.append(f"{len(graph.unplaced)} parameter tensors without a node")
+        many = "tensor" if len(graph.unplaced) == 1 else "tensors"
+        totals.append(f"{len(graph.unplaced)} parameter {many} without a node")
     frames: list[tuple[str, str, str]] = []
     for frame in picture.frames:
         copies = frame.block.copies

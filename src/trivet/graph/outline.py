@@ -189,20 +189,32 @@ def level_links(items: Sequence[Cell | Block], links: set[tuple[int, int]]) -> s
 
 
 def _settle(block: Block, links: set[tuple[int, int]]) -> None:
-    """Open the blocks in a block that lie on cycles: other work goes on between theirs."""
-    while True:
-        pairs = sorted(level_links(block.items, links))
-        count = len(block.items)
-        done = set(topological(count, pairs)) | set(topological(count, [(b, a) for a, b in pairs]))
-        if len(done) == count:
-            break
-        opened: list[Cell | Block] = []
-        for position, item in enumerate(block.items):
-            opened += [item] if position in done or isinstance(item, Cell) else item.items
-        block.items = sorted(opened, key=lambda item: item.index)
+    """Open the blocks in a block that lie on cycles, because other work goes on between theirs: one if that helps."""
+    while stuck := _on_cycles(block.items, links):
+        framed = [item for item in stuck if isinstance(item, Block)]
+        opened = (
+            _opened(block.items, [item]) for item in sorted(framed, key=lambda item: sum(1 for _ in item.cells()))
+        )
+        helped = (items for items in opened if not _on_cycles(items, links))
+        block.items = next(helped, None) or _opened(block.items, framed)
     for item in block.items:
         if isinstance(item, Block):
             _settle(item, links)
+
+
+def _on_cycles(items: Sequence[Cell | Block], links: set[tuple[int, int]]) -> list[Cell | Block]:
+    """Items that lie on a cycle, or between two."""
+    pairs = sorted(level_links(items, links))
+    done = set(topological(len(items), pairs)) | set(topological(len(items), [(b, a) for a, b in pairs]))
+    return [item for position, item in enumerate(items) if position not in done]
+
+
+def _opened(items: Sequence[Cell | Block], blocks: Sequence[Block]) -> list[Cell | Block]:
+    """Items with what is in some blocks instead of these."""
+    found: list[Cell | Block] = []
+    for item in items:
+        found += item.items if isinstance(item, Block) and any(item is other for other in blocks) else [item]
+    return sorted(found, key=lambda item: item.index)
 
 
 class _Collapse:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax import saxutils
 
 from trivet.graph.sheet import Picture, Point, Row, Wire
 from trivet.graph.wording import KINDS, Words, text_width
@@ -98,7 +98,7 @@ def to_svg(picture: Picture, texts: Texts) -> tuple[str, float, float]:
     name = escape(f"{texts.title}: {texts.totals}" if texts.title else texts.totals)
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width)}" height="{_n(height)}" '
-        f'viewBox="0 0 {_n(width)} {_n(height)}" role="img" font-family={quoteattr(FONT)} font-size="{_n(SIZE)}">'
+        f'viewBox="0 0 {_n(width)} {_n(height)}" role="img" font-family="{FONT}" font-size="{_n(SIZE)}">'
     )
     paper = f'<rect class="p" width="{_n(width)}" height="{_n(height)}" rx="10" fill="{PAPER}"/>'
     lines = [opening, f"<title>{name}</title>", f"<style>{DARK}</style>", paper, *body, "</svg>"]
@@ -206,6 +206,16 @@ def _towards(here: Point, there: Point) -> Point:
     way = abs(there[0] - here[0]) + abs(there[1] - here[1])
     share = min(CORNER, way / 2) / way if way else 0.0
     return here[0] + (there[0] - here[0]) * share, here[1] + (there[1] - here[1]) * share
+
+
+def escape(text: str) -> str:
+    r"""Text as it stands in XML; signs that XML does not allow become spaces.
+
+    Examples:
+        >>> escape("a < b\x00")
+        'a &lt; b '
+    """
+    return saxutils.escape("".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text))
 
 
 def _n(value: float) -> str:
