@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
+from trivet.cli import ghn_eval, ghn_train
 from trivet.cli.console import emit_json, show, table, talk, verb
 from trivet.core.errors import TrivetError
 
 app = typer.Typer(
-    help="Graph hypernetworks: the networks they learn from.",
+    help="Graph hypernetworks: train them, test them, and see the networks they learn from.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -28,7 +29,7 @@ class StatisticsError(TrivetError):
 
 @app.callback()
 def _top() -> None:
-    """Graph hypernetworks: the networks they learn from."""
+    """Graph hypernetworks: train them, test them, and see the networks they learn from."""
 
 
 @app.command("stats", short_help="What the networks of DeepNets are like.")
@@ -109,3 +110,7 @@ def _figures(found: Mapping[str, Any]) -> list[str]:
 
 def _number(value: float | None, form: str, unit: float = 1.0) -> str:
     return "–" if value is None else form.format(value / unit)
+
+
+app.command("train", short_help="Train a hypernetwork.")(ghn_train.train)
+app.command("eval", short_help="What a hypernetwork's predictions are worth.")(ghn_eval.eval_)

@@ -21,13 +21,13 @@ from trivet.core.config import build, load_yaml
 from trivet.core.errors import MissingDataError, TrivetError
 from trivet.core.logging import setup_logging
 from trivet.core.seeding import derive, seed_everything
+from trivet.ghn.folder import find_folder
 from trivet.ghn.ghn import GHN
 from trivet.ghn.meta.config import MetaConfig
 from trivet.ghn.meta.equivalent import equivalent_steps
 from trivet.ghn.meta.evaluate import Scores
 from trivet.ghn.meta.networks import Pool
 from trivet.ghn.meta.twins import Twin, TwinConfig, train_twin
-from trivet.ghn.store import SHIPPED
 from trivet.tasks.ghn import Setting
 from trivet.training.environment import apply_environment
 
@@ -40,14 +40,14 @@ def find_recipe(name_or_folder: str) -> Path:
     """The recipe that a hypernetwork was trained by: `recipe.yaml` in its folder.
 
     Raises:
-        MissingDataError: There is none.
+        ValueError: There is no such hypernetwork.
+        MissingDataError: There is no such file beside it.
     """
-    folder = Path(name_or_folder) if Path(name_or_folder).is_dir() else SHIPPED / name_or_folder
-    path = folder / "recipe.yaml"
+    path = find_folder(name_or_folder) / "recipe.yaml"
     if not path.is_file():
         raise MissingDataError(
-            f"{name_or_folder}: no recipe.yaml beside the hypernetwork, so nobody can say which data and networks it is "
-            "for; give a configuration with --config"
+            f"{name_or_folder}: no recipe.yaml beside the hypernetwork, so its data and networks are not known; "
+            "give a configuration with --config"
         )
     return path
 

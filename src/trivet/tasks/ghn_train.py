@@ -1,8 +1,8 @@
 """One meta-training run from its folder to its result: what `python -m trivet.tasks.ghn_train RUN_DIR` does.
 
 RUN_DIR holds a `config.yaml` (`MetaConfig`). Written there: `environment.json`, `metrics.jsonl`, `log.txt`,
-`checkpoint/`, the hypernetwork in `ghn/` with its recipe and model card, and `result.json` last. Exit codes are those of
-`trivet.tasks.run`. Under torchrun the meta-batch is split over its processes, of which the first one writes.
+`checkpoint/`, the hypernetwork in `ghn/` with its recipe and model card, and `result.json` last. Exit codes are those
+of `trivet.tasks.run`. Under torchrun the meta-batch is split over its processes, of which the first one writes.
 
 Not covered: running several such runs as a study.
 """

@@ -19,7 +19,8 @@ from trivet.training.metrics import MetricsLog
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     spec = importlib.util.spec_from_file_location("tiny", Path(__file__).with_name("conftest.py"))
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     tiny = importlib.util.module_from_spec(spec)
     sys.modules["tiny"] = tiny
     spec.loader.exec_module(tiny)

@@ -1,4 +1,4 @@
-"""The model card of a trained hypernetwork: what it is, how it was trained, what it is worth, all from the run itself."""
+"""The model card of a trained hypernetwork: what it is, how it was trained and what it is worth."""
 
 from __future__ import annotations
 

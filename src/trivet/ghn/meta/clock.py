@@ -40,5 +40,6 @@ class Clock:
 
     def take(self) -> dict[str, float]:
         """Seconds of each part since the last call."""
-        seconds, self._seconds = self._seconds, {}
+        seconds = dict(self._seconds)
+        self._seconds.clear()
         return seconds

@@ -108,8 +108,8 @@ class MetaTrainingConfig:
     ema: float = 0.99
     """Decay of the running mean of the parameters that is evaluated and saved; 0 takes the parameters themselves."""
     start_std: float = 0.0
-    """Standard deviation that decoded weights have at the start, in units of √(2 / fan-in); 0 leaves the hypernetwork as
-    it is, about 0.1 for GHN-2, with which networks without normalisation put out nothing but zeros."""
+    """Standard deviation that decoded weights have at the start, in units of √(2 / fan-in); 0 leaves the hypernetwork
+    as it is, about 0.1 for GHN-2, with which networks without normalisation put out nothing but zeros."""
     curriculum_steps: int = 0
     """Steps over which the number of architectures grows from one meta-batch to the whole pool, by equal factors; 0
     trains on all of them at once."""
@@ -141,7 +141,8 @@ class MetaTrainingConfig:
             _at_least(name, getattr(self, name), 0, "0 leaves it out")
         _at_least("log_every", self.log_every, 1, "50 is the default")
         _at_least("warmup_steps", self.warmup_steps, 0, "use 0 for none")
-        for name, value in (("ema", self.ema), ("label_smoothing", self.label_smoothing), *(("betas", beta) for beta in self.betas)):
+        shares = [("ema", self.ema), ("label_smoothing", self.label_smoothing)]
+        for name, value in [*shares, *(("betas", beta) for beta in self.betas)]:
             if not 0 <= value < 1:
                 raise ValueError(f"`{name}` holds {value}; it must lie in [0, 1)")
         if self.warmup_steps >= self.steps:

@@ -1,7 +1,7 @@
 """How many SGD steps a prediction is worth.
 
-The same networks are trained from scratch and tested after k_1 < k_2 < … steps. The equivalent number of steps is the k at
-which the networks' mean accuracy reaches the mean accuracy of the predictions, by linear interpolation on the mean
+The same networks are trained from scratch and tested after k_1 < k_2 < … steps. The equivalent number of steps is the k
+at which the networks' mean accuracy reaches the mean accuracy of the predictions, by linear interpolation on the mean
 curve made non-decreasing (running maximum). Its interval is the percentile bootstrap over networks, prediction and
 curve of a network drawn together.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -79,7 +80,7 @@ def equivalent_steps(
             f"`predicted` has shape {list(values.shape)}, `curves` {list(table.shape)} and there are {len(steps)} "
             "`steps`; give [N], [N, K] and K, with two networks or more"
         )
-    if any(b <= a for a, b in zip(steps, steps[1:])) or not steps or steps[0] < 0:
+    if any(b <= a for a, b in pairwise(steps)) or not steps or steps[0] < 0:
         raise ValueError(f"`steps={list(steps)}` must grow from 0 or more")
     grid = np.asarray(steps, dtype=np.float64)
     rng = np.random.default_rng(seed)

@@ -57,8 +57,11 @@ class Scores:
         return [one.accuracy for one in self.networks if has_batch_norm in (None, one.has_batch_norm)]
 
     def summary(self) -> dict[str, float]:
-        """Name → number, for logs: `accuracy` (mean), `accuracy_se`, `accuracy_max`, `accuracy_bn`, `accuracy_bn_free`
-        and their counts, `seconds_per_network`; what there is no network for is left out."""
+        """Name → number, for logs; what there is no network for is left out.
+
+        `networks`; `accuracy` (mean), `accuracy_se`, `accuracy_n`, `accuracy_max`; the first three with `_bn` and
+        `_bn_free` for networks with and without batch normalisation; `seconds_per_network`.
+        """
         found: dict[str, float] = {"networks": len(self.networks)}
         groups = (("accuracy", None), ("accuracy_bn", True), ("accuracy_bn_free", False))
         for name, kind in groups:

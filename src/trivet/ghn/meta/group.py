@@ -15,7 +15,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed
 
-
 T = TypeVar("T")
 
 

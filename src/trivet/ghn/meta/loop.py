@@ -1,7 +1,7 @@
 """Meta-training: a hypernetwork learns to predict parameters that work, over many architectures.
 
-`meta_train` knows a hypernetwork, networks to predict for and images, and nothing of files but a checkpoint folder and a
-log. Which networks and images a step takes is a pure function of the seed and the step, so a run that was killed goes
+`meta_train` knows a hypernetwork, networks to predict for and images, and nothing of files but a checkpoint folder and
+a log. Which networks and images a step takes is a pure function of the seed and the step, so a run that was killed goes
 on with the same bits. A step whose loss or gradient is not finite changes nothing, is counted, and too many end the
 run as "diverged".
 
@@ -184,7 +184,7 @@ class _Run:
             else:
                 state.skipped += 1
                 logger.warning("step %d skipped: a loss or gradient is not finite", state.step)
-                sums = {}
+                sums.clear()
         for name, value in {**sums, "lr": rate}.items():
             state.sums[name] = state.sums.get(name, 0.0) + value
 
@@ -241,7 +241,8 @@ class _Run:
         rate = state.sums.pop("lr", 0.0) / steps
         row = {name: value / counted for name, value in state.sums.items()}
         parts = {f"seconds_{name.replace(' ', '_')}": value / steps for name, value in self.clock.take().items()}
-        state.sums, state.last_row = {}, state.step
+        state.sums.clear()
+        state.last_row = state.step
         if not self.group.is_first:
             return
         row = {**row, **evaluation, "lr": rate, "skipped": float(state.skipped), **parts}

@@ -66,15 +66,15 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, group)
+                    self._update(parameter, parameter.grad, group)
         return loss
 
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
             state["momentum"] = torch.zeros_like(parameter)
-        momentum = state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
-        direction = parameter.grad.lerp(momentum, group["momentum"]).flatten(1)
+        momentum = state["momentum"].lerp_(gradient, 1 - group["momentum"])
+        direction = gradient.lerp(momentum, group["momentum"]).flatten(1)
         scale = math.sqrt(max(1.0, direction.shape[0] / direction.shape[1]))
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
         parameter.add_(orthogonalized(direction).view_as(parameter), alpha=-group["lr"] * scale)

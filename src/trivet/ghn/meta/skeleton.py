@@ -50,7 +50,7 @@ class Skeleton:
         if not dropout:
             _without_dropout(module)
         _to_meta(module, torch.device(device))
-        self.has_dropout = any(_is_dropout(part) and part.p > 0 for part in module.modules())
+        self.has_dropout = any(part.p > 0 for part in _dropouts(module))
         """Whether a forward pass draws random numbers."""
         self.module = module
 
@@ -71,13 +71,12 @@ def _forget_statistics(module: nn.Module) -> None:
 
 
 def _without_dropout(module: nn.Module) -> None:
-    for part in module.modules():
-        if _is_dropout(part):
-            part.p = 0.0
+    for part in _dropouts(module):
+        part.p = 0.0
 
 
-def _is_dropout(part: nn.Module) -> bool:
-    return isinstance(part, _DropoutNd)
+def _dropouts(module: nn.Module) -> list[_DropoutNd]:
+    return [part for part in module.modules() if isinstance(part, _DropoutNd)]
 
 
 def _to_meta(module: nn.Module, device: torch.device) -> None:

@@ -70,8 +70,8 @@ class MetaState:
         if self.averaged is self.module:
             return
         decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
-        means, values = list(self.averaged.parameters()), list(self.module.parameters())
-        torch._foreach_lerp_(means, values, 1 - decay)
+        for mean, value in zip(self.averaged.parameters(), self.module.parameters(), strict=True):
+            mean.lerp_(value, 1 - decay)
         for mean, value in zip(self.averaged.buffers(), self.module.buffers(), strict=True):
             mean.copy_(value)
 

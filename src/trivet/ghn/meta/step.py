@@ -127,7 +127,10 @@ def meta_step(
     clock = clock or Clock()
     with clock("predict"):
         predictions = predict(networks)
-    losses, accuracies, sources, gradients = [], [], [], []
+    losses: list[float] = []
+    accuracies: list[float] = []
+    sources: list[Tensor] = []
+    gradients: list[Tensor] = []
     for network, predicted, batch in zip(networks, predictions, batches, strict=True):
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in predicted.items()}
         with clock("networks forward"):

@@ -1,8 +1,8 @@
 """Twins: the same networks, from their own random parameters, trained by SGD for a few steps.
 
 The published recipe: momentum 0.9, weight decay 1e-4, batches of 64, gradient clipped at norm 5; the learning rate is
-the best of a few after a short trial *on the validation images*, chosen for each network, so that the twins are no straw
-men. Tested as predictions are: batch statistics in batch normalisation, dropout off.
+the best of a few after a short trial *on the validation images*, chosen for each network, so that the twins are no
+straw men. Tested as predictions are: batch statistics in batch normalisation, dropout off.
 
 Not covered: learning-rate schedules; the first few hundred steps are what predictions compare with.
 """
@@ -110,7 +110,8 @@ def _train(
     )
     torch.manual_seed(derive(seed, "twin", "dropout"))
     module.train()
-    kept, seconds = [], 0.0
+    kept: list[dict[str, torch.Tensor]] = []
+    seconds = 0.0
     for step in range(points[-1]):
         began = time.process_time()
         pixels, labels = images.batch(step=step, place=0, size=config.batch_size, places=1)

@@ -1,0 +1,109 @@
+"""`trivet ghn train`: train a hypernetwork in a run folder; the same command goes on after a stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trivet.cli.console import FAILED, INTERRUPTED, emit_json, talk, verb
+from trivet.cli.options import StudySetOption
+from trivet.core.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from trivet.core.runfolder import RunFolder
+    from trivet.ghn.meta.config import MetaConfig
+
+
+@verb
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="What is trained, on which networks and data.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder; runs/NAME by default.")] = None,
+    set_: StudySetOption = None,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Processes that share a meta-batch.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the configuration and say what it means.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result (or the plan) as JSON.")] = False,
+) -> None:
+    """Train a hypernetwork on sampled architectures; Ctrl-C stops after a checkpoint, the same command goes on."""
+    from trivet.core.config import to_plain
+    from trivet.core.runfolder import RunFolder
+    from trivet.tasks.data.sources import check_images
+
+    made = _read(config, set_ or [])
+    check_images(made.data.name)
+    if dry_run:
+        _plan(made, to_plain(made), json)
+        return
+    folder = RunFolder(out or Path("runs") / config.stem)
+    _write_config(folder, made)
+    code = _run(folder, made, processes)
+    if code:
+        talk(f"stopped; the same command goes on in {folder.path}" if code > 128 else f"see {folder.error_path}")
+        raise typer.Exit(INTERRUPTED if code == 128 + signal.SIGINT else code if code < 128 else FAILED)
+    result = folder.read_result()
+    if json:
+        emit_json({"folder": str(folder.path), "outcome": result.outcome, "steps": result.steps, **result.metrics})
+    else:
+        print(f"{result.outcome} after {result.steps:,} steps: {folder.path / 'ghn'}")
+        for name, value in result.metrics.items():
+            print(f"  {name:24} {value:.4g}")
+    if result.outcome != "finished":
+        raise typer.Exit(FAILED)
+
+
+def _read(path: Path, overrides: list[str]) -> MetaConfig:
+    from trivet.core.config import build, load_yaml, set_key
+    from trivet.ghn.meta.config import MetaConfig
+
+    content = load_yaml(path)
+    for assignment in overrides:
+        content = set_key(content, assignment)
+    return build(MetaConfig, content, file=str(path))
+
+
+def _plan(config: MetaConfig, plain: dict[str, Any], json: bool) -> None:
+    training = config.training
+    images = training.steps * training.meta_batch * training.images
+    if json:
+        emit_json({"config": plain, "images": images, "predictions": training.steps * training.meta_batch})
+        return
+    print(
+        f"{training.steps:,} steps of {training.meta_batch} networks × {training.images} images: "
+        f"{training.steps * training.meta_batch:,} predictions, {images:,} images of {config.data.name}"
+    )
+    print(f"{config.pool.size:,} architectures of at most {config.pool.max_macs / 1e6:g} M multiply-accumulates")
+
+
+def _write_config(folder: RunFolder, config: MetaConfig) -> None:
+    """Make the folder, or check that it holds a run of this configuration."""
+    from trivet.core.config import build, dump_yaml, load_yaml, to_plain
+    from trivet.core.io import write_text
+    from trivet.ghn.meta.config import MetaConfig
+
+    if not folder.config_path.exists():
+        write_text(folder.config_path, dump_yaml(to_plain(config)))
+        return
+    there = build(MetaConfig, load_yaml(folder.config_path), file=str(folder.config_path))
+    if there != config:
+        fix = "give another folder with --out, or remove this one"
+        raise ConfigError([Problem(str(folder.path), "", "a run of another configuration", "a run of this one", fix)])
+
+
+def _run(folder: RunFolder, config: MetaConfig, processes: int) -> int:
+    """Train in a process of its own, or several; its talk goes to standard error. Returns its exit code."""
+    launcher: list[str] = []
+    if processes > 1:
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [sys.executable, *launcher, "-m", "trivet.tasks.ghn_train", str(folder.path)]
+    with subprocess.Popen(command, env={**os.environ, **config.environment.variables()}) as process:
+        while True:
+            try:
+                code = process.wait()
+                return 128 - code if code < 0 else code
+            except KeyboardInterrupt:  # the terminal interrupted the child too; it writes a checkpoint and ends
+                talk("stopping …")
