@@ -126,7 +126,7 @@ def test_refused_before_anything_is_traced(
 
 def test_a_process_that_crashes_ends_with_its_last_word(tmp_path: Path) -> None:
     (tmp_path / "crashing.py").write_text("raise MemoryError('no room for this model')", encoding="utf-8")
-    with pytest.raises(ChildError, match="^it failed: MemoryError: no room for this model$") as caught:
+    with pytest.raises(ChildError, match=r"^it failed: MemoryError: no room for this model$") as caught:
         ask("crashing", {}, "it failed", {"PYTHONPATH": str(tmp_path)})
     assert caught.value.exit_code == 1
 
