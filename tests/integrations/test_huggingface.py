@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -344,7 +344,7 @@ def test_a_model_that_is_quantized_already(config: PrecisionConfig, tmp_path: Pa
     assert [row.name for row in callback.report() if row.quantised] == ["head"]
     for options in ({"filter_fn": lambda module, name: True}, {"quantizer": "published"}):
         schedule = PrecisionSchedule.static(8, total_steps=STEPS)
-        with pytest.raises(ValueError, match="`(filter_fn|quantizer)` has no effect: the model is quantized already"):
+        with pytest.raises(ValueError, match=r"`(filter_fn|quantizer)` has no effect: the model is quantized already"):
             trainer_of(model, tmp_path, PrecisionCallback(schedule, **options)).train()
 
 
@@ -374,7 +374,7 @@ def test_several_gpus_in_one_process_are_refused(config: PrecisionConfig) -> Non
     from transformers.training_args import ParallelMode
 
     args = SimpleNamespace(parallel_mode=ParallelMode.NOT_DISTRIBUTED, n_gpu=2)
-    with pytest.raises(TrivetError, match="2 GPUs with torch.nn.DataParallel.*torchrun"):
+    with pytest.raises(TrivetError, match=r"2 GPUs with torch.nn.DataParallel.*torchrun"):
         PrecisionCallback(config).on_train_begin(args, SimpleNamespace(), SimpleNamespace())  # pyrefly: ignore
 
 
@@ -435,8 +435,7 @@ def test_state_survives_json() -> None:
 
 @pytest.mark.parametrize("missing", ["transformers", "accelerate"])
 def test_without_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == missing else real(name, *more))
+    monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, "trivet.integrations.huggingface")
     with pytest.raises(MissingExtraError, match=rf"'{missing}'.*pip install 'trivet\[huggingface\]'"):
         importlib.import_module("trivet.integrations.huggingface")

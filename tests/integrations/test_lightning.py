@@ -22,8 +22,8 @@ from trivet.precision.inject import covers, quantized_sites
 pytest.importorskip("lightning", reason="needs `pip install 'trivet[lightning]'`")
 pytest.importorskip("pytorch_lightning", reason="needs `pip install 'trivet[lightning]'`")
 
-from trivet.integrations.lightning import PrecisionCallback  # noqa: E402
-from trivet.integrations.plainstate import to_json  # noqa: E402
+from trivet.integrations.lightning import PrecisionCallback
+from trivet.integrations.plainstate import to_json
 
 # Lightning warns about small loaders, missing validation, unused GPUs and more, and torch about Lightning.
 pytestmark = pytest.mark.filterwarnings("ignore")

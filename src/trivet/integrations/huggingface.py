@@ -22,7 +22,6 @@ activations in a checkpoint are those of the first process.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,19 +29,6 @@ from typing import Any
 from torch import nn
 
 from trivet.core.errors import MissingExtraError, TrivetError
-
-for _package in ("transformers", "accelerate"):
-    if importlib.util.find_spec(_package) is None:
-        raise MissingExtraError(_package, "huggingface")
-
-from transformers.trainer_callback import (
-    ExportableState,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-)
-from transformers.training_args import ParallelMode, TrainingArguments
-
 from trivet.integrations.plainstate import from_json, implied_settings, to_json
 from trivet.integrations.steering import Settings, Steering
 from trivet.precision import PrecisionConfig, RoleSchedules, Schedule
@@ -50,6 +36,16 @@ from trivet.precision.controller import PrecisionController
 from trivet.precision.inject import Filter, covers
 from trivet.precision.layerreport import LayerReport
 from trivet.precision.plan import Bits, Override
+
+try:
+    import accelerate  # noqa: F401  (the Trainer needs it)
+    import transformers  # noqa: F401
+    from transformers.trainer_callback import ExportableState, TrainerCallback, TrainerControl, TrainerState
+    from transformers.training_args import ParallelMode, TrainingArguments
+except ModuleNotFoundError as error:
+    if error.name not in ("transformers", "accelerate"):
+        raise
+    raise MissingExtraError(error.name, "huggingface") from error
 
 STATE_FILE = "trainer_state.json"
 """File of a checkpoint that holds the state of its callbacks."""
@@ -65,7 +61,7 @@ class PrecisionCallback(TrainerCallback, ExportableState):
         >>> callback.controller
         Traceback (most recent call last):
         ...
-        trivet.core.errors.TrivetError: no training has begun with this PrecisionCallback, so that it has no controller...
+        trivet.core.errors.TrivetError: no training has begun with this PrecisionCallback...
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class PrecisionCallback(Callback):
         >>> callback.controller
         Traceback (most recent call last):
         ...
-        trivet.core.errors.TrivetError: no training has begun with this PrecisionCallback, so that it has no controller...
+        trivet.core.errors.TrivetError: no training has begun with this PrecisionCallback...
     """
 
     def __init__(
@@ -194,13 +194,10 @@ class PrecisionCallback(Callback):
                 f"Lightning cannot tell how many optimizer steps this training takes (it says {found}), so that no "
                 "schedule can span it; set Trainer(max_steps=...), or give PrecisionCallback(..., total_steps=...)"
             )
-        if trainer.fast_dev_run and isinstance(settings.schedule, PrecisionConfig):
-            return max(int(found), 1_000)  # a few steps of a schedule, to see that it runs
-        return (
-            int(found)
-            if isinstance(settings.schedule, PrecisionConfig) or not trainer.fast_dev_run
-            else (settings.schedule.total_steps)
-        )
+        if not trainer.fast_dev_run:  # pyrefly: ignore[missing-attribute]
+            return int(found)
+        # A few steps of a schedule, to see that it runs.
+        return 1_000 if isinstance(settings.schedule, PrecisionConfig) else settings.schedule.total_steps
 
     def _given_steps(self) -> int:
         """Optimizer steps as declared, for manual optimization."""
@@ -237,7 +234,7 @@ class PrecisionCallback(Callback):
     ) -> None:
         """Move on, if this batch ended an optimizer step, and log."""
         before = self.controller.last_step
-        every = trainer.log_every_n_steps
+        every = int(trainer.log_every_n_steps)  # pyrefly: ignore[missing-attribute]
         if pl_module.automatic_optimization:
             self._steering.advance(trainer.global_step)
             due = every and self.controller.last_step > before and trainer.global_step % every == 0

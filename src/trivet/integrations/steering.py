@@ -251,8 +251,7 @@ class Steering:
         for name, parts in state["layers"].items():
             for label, other in saved["layers"].get(name, {}).items():
                 # A product that has not run here yet is one without counts.
-                nothing = {**other, "macs": [], "errors": {}, "counters": [[0, 0] for _ in other["counters"]]}
-                parts[label] = {**parts.get(label, nothing), "ranges": other["ranges"]}
+                parts[label] = {**parts.get(label, _without_counts(other)), "ranges": other["ranges"]}
         controller.load_state_dict(state)
 
     @property
@@ -317,3 +316,8 @@ class Steering:
         controller = self.controller
         before = controller.schedule.bits(min(max(controller.last_step - 1, 0), controller.schedule.total_steps - 1))
         self._bits_done = before if isinstance(before, int) else before[0]
+
+
+def _without_counts(site: Mapping[str, Any]) -> dict[str, Any]:
+    counts: dict[str, Any] = {"macs": [], "errors": {}, "counters": [[0, 0] for _ in site["counters"]]}
+    return {**site, **counts}
