@@ -403,6 +403,29 @@ def test_custom_function_and_scripted_part() -> None:
     assert graph.edges == ((0, 1), (1, 2), (2, 3), (3, 4))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_scripted_parts_show_their_operators() -> None:
+    inner = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    module = nn.Sequential(torch.jit.script(inner), nn.Flatten(), nn.Linear(4 * 36, 2))
+    graph = graph_of(module, torch.zeros(2, 3, 8, 8))
+    assert ops(graph) == ["input", "conv", "bias", "bn", "conv", "bias"]
+    assert graph.edges == tuple((i, i + 1) for i in range(5))
+    assert all_placed(module, graph)
+    assert inner[1].num_batches_tracked == 0
+
+
+def test_module_that_looks_at_constants_runs_with_fake_tensors() -> None:
+    class Steps(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(int(torch.tensor(2))):
+                x = super().forward(x)
+            return x
+
+    graph = graph_of(Steps(3, 3), torch.zeros(1, 3))
+    assert graph.method == "fake"
+    assert [node.calls for node in graph.nodes] == [1, 2, 2]
+
+
 def test_heads_that_only_the_other_mode_uses() -> None:
     class Heads(nn.Module):
         def __init__(self) -> None:

@@ -36,6 +36,19 @@ def convolution(call: Call) -> Value:
     return with_bias(call, call.weight(op, call.value(weight), call.value(source), macs=macs, shape=shape), bias)
 
 
+@named("aten::convolution", always=True)
+def any_convolution(call: Call) -> Value:
+    """The operator below all of them."""
+    source, weight, bias = call.args[:3]
+    if call.args[6]:
+        macs = source.numel() * math.prod(weight.shape[1:])
+        return with_bias(call, call.weight("conv_transpose", call.value(weight), call.value(source), macs=macs), bias)
+    groups = call.args[8]
+    op = "conv" if groups == 1 else "dil_conv" if min(call.args[5]) > 1 else "sep_conv"
+    macs = math.prod(call.shape) * math.prod(weight.shape[1:])
+    return with_bias(call, call.weight(op, call.value(weight), call.value(source), macs=macs), bias)
+
+
 @named("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", always=True)
 def transposed_convolution(call: Call) -> Value:
     """`conv_transpose`."""

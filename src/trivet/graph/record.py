@@ -78,6 +78,8 @@ class Recorder(TorchFunctionMode):
         self.stack = stack
         self.meta = meta
         self.busy = False
+        self.unknown = False
+        """Whether a tensor turned up of which nobody saw where it comes from."""
         self._known: dict[Any, _Known] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -98,6 +100,8 @@ class Recorder(TorchFunctionMode):
         output = self._run(func, known, args, kwargs)
         if pairs:
             self._note(known, args, kwargs, output, pairs)
+        else:
+            assign(output, CONSTANT)
         return output
 
     def owned(self, content: Any) -> Any:
@@ -107,7 +111,10 @@ class Recorder(TorchFunctionMode):
             found = self.copies.get(id(tensor))
             if isinstance(found, torch.Tensor):
                 return found
-            return torch.empty_like(tensor, device="meta") if self.meta and not tensor.is_meta else tensor
+            if self.meta and not tensor.is_meta:
+                tensor = torch.empty_like(tensor, device="meta")
+                assign(tensor, CONSTANT)
+            return tensor
 
         return tree_map_only(torch.Tensor, own, content)
 
@@ -119,6 +126,7 @@ class Recorder(TorchFunctionMode):
                 if value is None:
                     if id(item) in self.copies or (self.meta and not item.is_meta):
                         return False
+                    self.unknown = True
                 elif value is not CONSTANT:
                     pairs.append((item, value))
                     if value.parameters:

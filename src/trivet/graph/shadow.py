@@ -62,6 +62,7 @@ class Shadows:
 
     Args:
         convert: The copy of one tensor.
+        device: Where script modules go, which are copied whole; empty: they stay.
 
     Examples:
         >>> shadows = Shadows(lambda tensor: torch.empty_like(tensor, device="meta"))
@@ -70,8 +71,9 @@ class Shadows:
         ('meta', (3, 2), 'Parameter')
     """
 
-    def __init__(self, convert: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, convert: Callable[[torch.Tensor], torch.Tensor], device: str = "") -> None:
         self.convert = convert
+        self.device = device
         self.memo: dict[int, Any] = {}
 
     def module(self, module: nn.Module) -> nn.Module:
@@ -97,7 +99,10 @@ class Shadows:
         if found is None:
             found = self.convert(tensor)
             if isinstance(tensor, nn.Parameter):
-                found = torch.Tensor._make_subclass(nn.Parameter, found, tensor.requires_grad)
+                if type(found) is torch.Tensor:
+                    found = torch.Tensor._make_subclass(nn.Parameter, found, tensor.requires_grad)
+                else:  # a tensor class of its own, such as a fake tensor
+                    found = nn.Parameter(found, tensor.requires_grad)
             self.memo[id(tensor)] = found
             own = getattr(tensor, "__dict__", None)
             if own:
@@ -116,7 +121,9 @@ class Shadows:
             return self.tensor(value)
         if isinstance(value, nn.Module):
             if isinstance(value, torch.jit.ScriptModule):
-                return self.memo.setdefault(id(value), copy.deepcopy(value))
+                made = copy.deepcopy(value)
+                self.memo[id(value)] = made.to(self.device) if self.device else made
+                return self.memo[id(value)]
             return self.module(value)
         return self._container(kind, value)
 

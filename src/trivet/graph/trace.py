@@ -83,7 +83,11 @@ def _first(module: nn.Module, names: Mapping[str, torch.Tensor], args: Any, keyw
     for method in ("meta", "fake", "real"):
         for other in (False, True):
             try:
-                return method, other, _trace(module, names, args, keywords, method, other)
+                builder, unknown = _trace(module, names, args, keywords, method, other)
+                if unknown:
+                    builder = _watched(module, names, args, keywords, method, other) or builder
+                errors.clear()  # their tracebacks would keep the copies alive
+                return method, other, builder
             except Exception as failure:
                 _log.info("%s of %s, other mode %s, failed: %r", method, type(module).__name__, other, failure)
                 errors[method, other] = failure
@@ -93,6 +97,19 @@ def _first(module: nn.Module, names: Mapping[str, torch.Tensor], args: Any, keyw
         f"`module` ({type(module).__name__}) cannot run on `example_input` ({_described(args, keywords)}): "
         f"{type(error).__name__}: {error}; give an input as its forward pass takes it"
     ) from error
+
+
+def _watched(
+    module: nn.Module, names: Mapping[str, torch.Tensor], args: Any, keywords: Any, method: str, other: bool
+) -> Builder | None:
+    """The same run with every operator watched, for tensors that came out of code which shows no functions."""
+    if method == "fake":
+        return None
+    try:
+        return _trace(module, names, args, keywords, method, other, watch=True)[0]
+    except Exception as failure:
+        _log.info("watching the operators of %s failed: %r", type(module).__name__, failure)
+        return None
 
 
 def _check(module: nn.Module, names: Mapping[str, torch.Tensor]) -> None:
@@ -143,19 +160,15 @@ def _completed(
     method: str,
     other: bool,
 ) -> Graph:
-    """The graph with what only the other mode, or only the operators below the functions, show."""
-    for flipped, watch in ((not other, False), (other, True)):
-        if watch and method == "fake":
-            continue
-        try:
-            more = _finished(_trace(module, names, args, keywords, method, flipped, watch=watch), method, names)
-        except Exception as failure:
-            _log.info("a second look at %s failed: %r", type(module).__name__, failure)
-            continue
-        graph = unite(graph, more, _shapes(names))
-        if not graph.unplaced:
-            break
-    return graph
+    """The graph with what only the other mode shows."""
+    try:
+        builder, unknown = _trace(module, names, args, keywords, method, not other)
+    except Exception as failure:
+        _log.info("%s does not run in the other mode: %r", type(module).__name__, failure)
+        return graph
+    if unknown:
+        builder = _watched(module, names, args, keywords, method, not other) or builder
+    return unite(graph, _finished(builder, method, names), _shapes(names))
 
 
 def _shapes(names: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
@@ -176,8 +189,8 @@ def _trace(
     other: bool,
     *,
     watch: bool = False,
-) -> Builder:
-    """Run a copy of the module and note what it does."""
+) -> tuple[Builder, bool]:
+    """Run a copy of the module and note what it does; also, whether something came from where nobody looked."""
     with ExitStack() as stack:
         if method == "fake":
             from torch._subclasses.fake_tensor import FakeTensorMode
@@ -185,7 +198,7 @@ def _trace(
             fake = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
             shadows = Shadows(lambda tensor: fake.from_tensor(tensor.detach(), static_shapes=True))
         elif method == "meta":
-            shadows = Shadows(_bare)
+            shadows = Shadows(_bare, "meta")
         else:
             shadows = Shadows(lambda tensor: tensor.detach().clone())
             _seed()
@@ -193,8 +206,11 @@ def _trace(
         if other:
             shadow.train(not module.training)
         builder = Builder(_shapes(names))
-        for name, tensor in names.items():
-            shadows.memo[id(tensor)]._trivet_value = Value(parameters=(name,))
+        for tensor in shadows.memo.values():
+            if isinstance(tensor, torch.Tensor):
+                assign(tensor, CONSTANT)
+        for name, tensor in shadow.named_parameters():
+            assign(tensor, Value(parameters=(name,)))
         args, keywords = shadows.value(args), shadows.value(keywords)
         _name_inputs(builder, args, keywords)
         path: list[str] = []
@@ -205,7 +221,7 @@ def _trace(
         with recorder:
             output = shadow(*args, **keywords)
         _name_outputs(builder, output)
-        return builder
+        return builder, recorder.unknown or not all(hasattr(tensor, "_trivet_value") for tensor in _returned(output))
 
 
 def _bare(tensor: torch.Tensor) -> torch.Tensor:
