@@ -175,7 +175,7 @@ def test_properties_of_the_published(values: np.ndarray, bits: int) -> None:
 def test_constant_and_zero_tensors(bits: int) -> None:
     for value in (0.0, 2.5, -7.0, 1e-20):
         x = torch.full((4, 4), value)
-        got = AffineQuantizer().whole(x, levels(bits))
+        got = AffineQuantizer().rows(x, levels(bits))
         torch.testing.assert_close(got, x, rtol=1e-6, atol=0)
 
 
@@ -215,7 +215,7 @@ def test_running_range_starts_with_the_first_batch() -> None:
     quantizer, ranges = AffineQuantizer(), RunningRange(CPU)
     x = torch.tensor([-1.0, 2.0])
     before = quantizer.activation(x, levels(2), ranges, counter(), mode="running")
-    torch.testing.assert_close(before, quantizer.whole(x, levels(2)))  # nothing seen: the batch's own range
+    torch.testing.assert_close(before, quantizer.rows(x, levels(2)))  # nothing seen: the batch's own range
     quantizer.activation(x, levels(2), ranges, counter(), mode="update")
     assert ranges.bounds.tolist() == [-1.0, 2.0]
     quantizer.activation(2 * x, levels(2), ranges, counter(), mode="update")
@@ -249,9 +249,9 @@ def test_gradient_rounding_is_unbiased_and_keyed() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_ranges_are_wide_and_the_dtype_stays(dtype: torch.dtype) -> None:
     x = torch.randn(64, dtype=torch.float32).to(dtype)
-    got = AffineQuantizer().whole(x, levels(8))
+    got = AffineQuantizer().rows(x, levels(8))
     assert got.dtype == dtype
-    torch.testing.assert_close(got.double(), AffineQuantizer().whole(x.float(), levels(8)).double(), rtol=8e-3, atol=0)
+    torch.testing.assert_close(got.double(), AffineQuantizer().rows(x.float(), levels(8)).double(), rtol=8e-3, atol=0)
 
 
 def test_noise_is_the_only_difference_between_layouts() -> None:

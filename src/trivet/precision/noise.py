@@ -4,8 +4,9 @@ Number i of the stream at an offset is
 
     u(offset + i),   u(c) = (h(c mod 2²¹) + ½) / 2²¹ − ½   in (−½, ½)
 
-where h is a bijection of 21-bit whole numbers (odd multiplications and xor-shifts). Over one period every value occurs
-exactly once, so the mean is exactly 0. The offset is a hash of (seed, step, rank), layer and call, so a gradient is
+where h is a bijection of 21-bit whole numbers (odd multiplications and xor-shifts, with factors below 2¹⁰, so that
+32-bit arithmetic never overflows and a vector unit computes many at once). Over one period every value occurs exactly
+once, so the mean is exactly 0. The offset is a hash of (seed, step, rank), layer and call, so a gradient is
 rounded the same way again after a restart, whatever else draws random numbers.
 
 Because u depends on the counter alone, eager code reads it from a table made once per device: adding the noise then
@@ -30,8 +31,11 @@ Count = TypeVar("Count", int, torch.Tensor)
 
 PERIOD = 2**21
 _MASK = PERIOD - 1
+_ROUNDS = ((669, 11), (1011, 7), (731, 7), (853, 10))
+"""Factors and shifts; chosen among random ones for a flat spectrum and small correlations."""
 _PIECE = 2**15
 """Counters hashed at a time when a table is made, few enough to stay in a processor's cache."""
+_LARGEST_INT32 = 2**31 - PERIOD
 _LARGEST_TABLE = 2**24
 """Elements of the largest table that is kept; larger tensors compute their noise."""
 
@@ -70,7 +74,7 @@ def hashed_noise(counter: torch.Tensor) -> torch.Tensor:
     """u(c) for each counter.
 
     Args:
-        counter: int64, any shape, ≥ 0.
+        counter: Whole numbers ≥ 0, any shape.
 
     Returns:
         float32 in (−½, ½), same shape.
@@ -79,9 +83,9 @@ def hashed_noise(counter: torch.Tensor) -> torch.Tensor:
         >>> float(hashed_noise(torch.arange(PERIOD)).double().mean())
         0.0
     """
-    x = counter & _MASK
-    for multiplier, shift in ((1540483477, 11), (668265263, 9), (374761393, 12), (1274126177, 10)):
-        x = (x * multiplier + 1013904223) & _MASK
+    x = (counter & _MASK).to(torch.int32)
+    for multiplier, shift in _ROUNDS:
+        x = (x * multiplier + 40503) & _MASK
         x = x ^ (x >> shift)
     return (x.to(torch.float32) + 0.5) * (1.0 / PERIOD) - 0.5
 
@@ -103,7 +107,9 @@ def noise_like(x: torch.Tensor, offset: int | torch.Tensor) -> torch.Tensor:
     """
     count = x.numel()
     if isinstance(offset, torch.Tensor):
-        flat = hashed_noise(torch.arange(count, device=x.device) + offset)
+        # Shorter integers, as far as they reach: twice as many fit a vector.
+        dtype = torch.int32 if count < _LARGEST_INT32 else torch.int64
+        flat = hashed_noise(torch.arange(count, dtype=dtype, device=x.device) + offset.to(dtype))
     elif count + PERIOD > _LARGEST_TABLE:
         flat = hashed_noise(torch.arange(offset, offset + count, device=x.device))
     else:

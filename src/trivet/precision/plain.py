@@ -4,6 +4,8 @@ Range and grid are Python numbers, computed in the precision of the tensor so th
 The passes over the data (scale and add noise, round, scale back) go piece by piece, so that all but the first find the
 data in the processor's cache, and the limits of the grid are enforced only where they can be exceeded at all.
 
+The published rounding goes the same way, with the operations of `rounding.published_round` in their order.
+
 Not covered: tensors with elements that are not finite, and one range per channel; `rounding.py` does those.
 """
 
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 
 from trivet.precision.layout import in_memory_order
-from trivet.precision.rounding import FLOOR, STEPS_LOST, range_limit
+from trivet.precision.rounding import FLOOR, PUBLISHED_FLOOR, STEPS_LOST, range_limit
 
 _PIECE = 2**17
 """Elements of a piece: half a megabyte in float32."""
@@ -33,17 +35,36 @@ class PlainGrid(NamedTuple):
     """Whether an element could be rounded beyond the grid."""
 
 
-def plain_range(x: torch.Tensor) -> tuple[float, float] | None:
-    """Smallest and largest element, widened to contain zero; None when one is not finite or beyond `range_limit`.
+class PublishedGrid(NamedTuple):
+    """The published grid as numbers: low + code × scale, for whole codes from 0 to `levels`."""
+
+    scale: float
+    low: float
+    levels: float
+
+
+def plain_extremes(x: torch.Tensor) -> tuple[float, float] | None:
+    """Smallest and largest element; None when one is not finite or beyond `range_limit`.
 
     Examples:
-        >>> plain_range(torch.tensor([1.0, -2.0])), plain_range(torch.tensor([1.0, float("nan")]))
-        ((-2.0, 1.0), None)
+        >>> plain_extremes(torch.tensor([1.0, 2.0])), plain_extremes(torch.tensor([1.0, float("nan")]))
+        ((1.0, 2.0), None)
     """
     smallest, largest = torch.aminmax(in_memory_order(x))
     low, high = smallest.item(), largest.item()
     limit = range_limit(x.dtype)
-    return (min(low, 0.0), max(high, 0.0)) if -limit <= low <= high <= limit else None
+    return (low, high) if -limit <= low <= high <= limit else None
+
+
+def plain_range(x: torch.Tensor) -> tuple[float, float] | None:
+    """`plain_extremes`, widened to contain zero.
+
+    Examples:
+        >>> plain_range(torch.tensor([1.0, 2.0])), plain_range(torch.tensor([1.0, float("nan")]))
+        ((0.0, 2.0), None)
+    """
+    found = plain_extremes(x)
+    return None if found is None else (min(found[0], 0.0), max(found[1], 0.0))
 
 
 def plain_grid(
@@ -76,25 +97,53 @@ def plain_grid(
     return PlainGrid(float(scale), float(inverse), -below, last, not inside)
 
 
-def round_plain(x: torch.Tensor, grid: PlainGrid, noise: torch.Tensor | None = None) -> torch.Tensor:
+def published_grid(low: float, high: float, levels: float, *, double: bool = False) -> PublishedGrid:
+    """The grid of `rounding.published_round`, as numbers.
+
+    Args:
+        low: Of the range, finite, a number in the precision of the tensor.
+        high: Likewise.
+        levels: 2^b − 1.
+        double: Whether the tensor is float64.
+
+    Examples:
+        >>> published_grid(1.0, 4.0, 3.0)
+        PublishedGrid(scale=1.0, low=1.0, levels=3.0)
+    """
+    number = np.float64 if double else np.float32
+    scale = max((number(high) - number(low)) / np.float32(levels), number(PUBLISHED_FLOOR))
+    return PublishedGrid(float(scale), low, levels)
+
+
+def round_plain(
+    x: torch.Tensor,
+    grid: PlainGrid | PublishedGrid,
+    noise: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Round every element to the grid.
 
     Args:
         x: float32 or float64, all finite.
-        grid: From `plain_grid`.
+        grid: From `plain_grid` or `published_grid`.
         noise: Same shape; added before rounding, in units of the scale.
+        out: Where to write, laid out like x, or x itself; fresh memory when left out.
 
     Examples:
         >>> round_plain(torch.tensor([-1.0, 0.0, 0.6, 2.0]), plain_grid(-1.0, 2.0, 3.0)).tolist()
         [-1.0, 0.0, 1.0, 2.0]
+        >>> round_plain(torch.tensor([1.0, 2.4, 4.0]), published_grid(1.0, 4.0, 3.0)).tolist()
+        [1.0, 2.0, 4.0]
     """
-    y = torch.empty_like(x)
+    y = torch.empty_like(x) if out is None else out
     whole = [in_memory_order(tensor) for tensor in ((x, y) if noise is None else (x, y, noise))]
-    if x.numel() > _PIECE and all(tensor.is_contiguous() for tensor in whole):
+    split = x.numel() > _PIECE and all(tensor.is_contiguous() for tensor in whole)
+    work = _round if isinstance(grid, PlainGrid) else _round_published
+    if split:
         for part in zip(*(tensor.view(-1).split(_PIECE) for tensor in whole), strict=True):
-            _round(grid, *part)
+            work(grid, *part)  # pyrefly: ignore[bad-argument-type]
     else:
-        _round(grid, x, y, noise)
+        work(grid, x, y, noise)  # pyrefly: ignore[bad-argument-type]
     return y
 
 
@@ -107,3 +156,11 @@ def _round(grid: PlainGrid, x: torch.Tensor, y: torch.Tensor, noise: torch.Tenso
     if grid.clamp:
         y.clamp_(grid.first, grid.last)
     y.mul_(grid.scale)
+
+
+def _round_published(grid: PublishedGrid, x: torch.Tensor, y: torch.Tensor, noise: torch.Tensor | None = None) -> None:
+    torch.sub(x, grid.low, out=y)
+    y.div_(grid.scale)
+    if noise is not None:
+        y.add_(noise)
+    y.clamp_(0.0, grid.levels).round_().mul_(grid.scale).add_(grid.low)

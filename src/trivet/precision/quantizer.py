@@ -17,15 +17,26 @@ Not covered: integer execution, learned ranges, power-of-two scales.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 from torch.autograd.function import once_differentiable
 
+from trivet.precision.buffers import Buffers, is_unshared
 from trivet.precision.counters import Counter
 from trivet.precision.noise import noise_like
-from trivet.precision.plain import PlainGrid, plain_grid, plain_range, round_plain
+from trivet.precision.plain import (
+    PlainGrid,
+    PublishedGrid,
+    plain_extremes,
+    plain_grid,
+    plain_range,
+    published_grid,
+    round_plain,
+)
 from trivet.precision.rounding import (
     Grid,
     finite_range,
@@ -57,29 +68,27 @@ class RunningRange:
         self.blend = torch.tensor((1.0 - MOMENTUM) if from_zero else 1.0, device=device)
         """Weight of the next range: 1 until the first one has been seen."""
 
-    def update(self, low: torch.Tensor, high: torch.Tensor) -> None:
-        """Take in the range of one batch."""
-        self._move(low.device)
-        self.bounds.lerp_(torch.stack((low, high)).float(), self.blend)
-        self.blend.fill_(1.0 - MOMENTUM)
-
-    def update_plain(self, low: float, high: float) -> None:
-        """The same, given numbers."""
-        self.bounds.lerp_(torch.tensor((low, high), device=self.bounds.device), self.blend)
-        self.blend.fill_(1.0 - MOMENTUM)
-
-    def read_plain(self, low: float, high: float) -> tuple[float, float]:
-        """The same as `read`, given numbers."""
-        if float(self.blend) >= 1.0:
+    def in_mode(self, low: torch.Tensor, high: torch.Tensor, mode: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """The range to round with, given that of the batch; the mode is update, current or running."""
+        if mode == "current":
             return low, high
-        first, last = self.bounds.tolist()
-        return first, last
-
-    def read(self, low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The running range, or the given one when none has been seen yet."""
         self._move(low.device)
-        bounds = torch.where(self.blend < 1.0, self.bounds, torch.stack((low, high)).float())
+        found = torch.stack((low, high)).float()
+        if mode == "update":
+            self.bounds.lerp_(found, self.blend)
+            self.blend.fill_(1.0 - MOMENTUM)
+            return low, high
+        bounds = torch.where(self.blend < 1.0, self.bounds, found)  # of the batch when none has been seen
         return bounds[0], bounds[1]
+
+    def in_mode_plain(self, low: float, high: float, mode: str) -> tuple[float, float]:
+        """The same, given numbers."""
+        if mode == "update":
+            self.bounds.lerp_(torch.tensor((low, high), device=self.bounds.device), self.blend)
+            self.blend.fill_(1.0 - MOMENTUM)
+        elif mode == "running" and float(self.blend) < 1.0:
+            low, high = self.bounds.tolist()
+        return low, high
 
     def _move(self, device: torch.device) -> None:
         if self.bounds.device != device:
@@ -97,18 +106,33 @@ class Quantizer(Protocol):
     published: bool
     """Whether gradients are rounded as published."""
 
-    def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-        """Round with one range per index of the dimensions that are not among `dims`, straight-through."""
-        ...
+    def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...] = ()) -> torch.Tensor:
+        """Round with one range per index of the dimensions that are not among `dims`, straight-through.
 
-    def whole(self, x: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
-        """Round with one range, straight-through."""
+        Without `dims`, one range for all.
+        """
         ...
 
     def activation(
-        self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: Counter, *, mode: str
+        self,
+        x: torch.Tensor,
+        levels: torch.Tensor,
+        ranges: RunningRange,
+        counter: Counter,
+        *,
+        mode: str,
+        buffers: Buffers | None = None,
     ) -> torch.Tensor:
-        """Round with one range, straight-through; `mode` is update, current or running."""
+        """Round with one range, straight-through.
+
+        Args:
+            x: Not empty.
+            levels: 0-d, 2^b − 1.
+            ranges: Running range of this operand.
+            counter: Raised by the number of elements that were not finite.
+            mode: Range to take: update (that of x, which the running one takes in), current (that of x) or running.
+            buffers: Memory for the result.
+        """
         ...
 
 
@@ -119,39 +143,34 @@ class AffineQuantizer:
     quantizes_bias = False
     published = False
 
-    def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...] = ()) -> torch.Tensor:
         """Round with one range per index of the dimensions that are not among `dims`, straight-through."""
-        return self._rounded(x, levels, dims)
-
-    def whole(self, x: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
-        """Round with one range, straight-through."""
-        return self._rounded(x, levels, ())
-
-    def _rounded(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
         with torch.no_grad():
             low, high, bad = finite_range(widen(x), dims)
             grid = make_grid(low, high, levels)
         return _RoundToGrid.apply(x, *grid, bad is not None)
 
     def activation(
-        self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: Counter, *, mode: str
+        self,
+        x: torch.Tensor,
+        levels: torch.Tensor,
+        ranges: RunningRange,
+        counter: Counter,
+        *,
+        mode: str,
+        buffers: Buffers | None = None,
     ) -> torch.Tensor:
-        """Round with one range, straight-through; `mode` is update, current or running."""
+        """Round with one range, straight-through; see `Quantizer.activation`."""
         if in_eager_cpu(x) and (found := plain_range(widen(x.detach()))) is not None:
-            if mode == "update":
-                ranges.update_plain(*found)
-            elif mode == "running":
-                found = ranges.read_plain(*found)
+            low, high = ranges.in_mode_plain(*found, mode)
             double, within = x.dtype == torch.float64, mode != "running"
-            return _RoundPlain.apply(x, plain_grid(*found, levels.item(), double=double, within=within))
+            grid = plain_grid(low, high, levels.item(), double=double, within=within)
+            return _RoundPlain.apply(x, grid, buffers)
         with torch.no_grad():
             low, high, bad = finite_range(widen(x))
             if bad is not None:
                 counter.add(bad)
-            if mode == "update":
-                ranges.update(low, high)
-            elif mode == "running":
-                low, high = ranges.read(low, high)
+            low, high = ranges.in_mode(low, high, mode)
             grid = make_grid(low, high, levels)
         return _RoundToGrid.apply(x, *grid, bad is not None)
 
@@ -163,29 +182,31 @@ class PublishedQuantizer:
     quantizes_bias = True
     published = True
 
-    def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...] = ()) -> torch.Tensor:
         """Round with one range per index of the dimensions that are not among `dims`, straight-through."""
-        return self._rounded(x, levels, dims)
-
-    def whole(self, x: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
-        """Round with one range, straight-through."""
-        return self._rounded(x, levels, ())
-
-    def _rounded(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
         with torch.no_grad():
             low, high = raw_range(widen(x), dims)
         return _PublishedRound.apply(x, low, high - low, levels)
 
     def activation(
-        self, x: torch.Tensor, levels: torch.Tensor, ranges: RunningRange, counter: Counter, *, mode: str
+        self,
+        x: torch.Tensor,
+        levels: torch.Tensor,
+        ranges: RunningRange,
+        counter: Counter,
+        *,
+        mode: str,
+        buffers: Buffers | None = None,
     ) -> torch.Tensor:
-        """Round with one range, straight-through; `mode` is update, current or running."""
+        """Round with one range, straight-through; see `Quantizer.activation`."""
+        if in_eager_cpu(x) and (found := plain_extremes(widen(x.detach()))) is not None:
+            low, high = ranges.in_mode_plain(*found, mode)
+            if math.isfinite(high - low):
+                grid = published_grid(low, high, levels.item(), double=x.dtype == torch.float64)
+                return _RoundPlain.apply(x, grid, buffers)
         with torch.no_grad():
             low, high = raw_range(widen(x))
-            if mode == "update":
-                ranges.update(low, high)
-            elif mode == "running":
-                low, high = ranges.read(low, high)
+            low, high = ranges.in_mode(low, high, mode)
         return _PublishedRound.apply(x, low, high - low, levels)
 
 
@@ -236,12 +257,17 @@ class _RoundToGrid(torch.autograd.Function):
 
 class _RoundPlain(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, grid: PlainGrid) -> torch.Tensor:  # pyrefly: ignore[bad-override]
-        return round_plain(widen(x), grid).to(x.dtype)
+    def forward(  # pyrefly: ignore[bad-override]
+        ctx: Any, x: torch.Tensor, grid: PlainGrid | PublishedGrid, buffers: Buffers | None
+    ) -> torch.Tensor:
+        wide = widen(x)
+        if wide is not x:  # a copy already
+            return round_plain(wide, grid, out=wide).to(x.dtype)
+        return round_plain(x, grid, out=torch.empty_like(x) if buffers is None else buffers.like(x))
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return grads[0], None
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return grads[0], None, None
 
 
 class _PublishedRound(torch.autograd.Function):
@@ -284,22 +310,42 @@ class _RoundGradient(torch.autograd.Function):
         ctx: Any, *grads: torch.Tensor
     ) -> tuple[torch.Tensor, None, None, None, None, None, None]:
         grad = grads[0]
+        references = sys.getrefcount(grad)  # counted here, before this function makes more
         if grad.numel() == 0:
             return grad, None, None, None, None, None, None
         wide = widen(grad)
         noise = noise_like(wide, ctx.offset)
-        if ctx.published:
-            low, high = raw_range(wide, (0, -1) if ctx.by_position else ())
-            rounded = published_round(wide, low, high - low, ctx.levels, noise)
-        elif in_eager_cpu(wide) and (found := plain_range(wide)) is not None:
-            grid = plain_grid(*found, ctx.levels.item(), double=wide.dtype == torch.float64, stochastic=True)
-            rounded = round_plain(wide, grid, noise)
+        grid = _gradient_grid(ctx, wide)
+        if grid is None:
+            rounded = _rounded_gradient(ctx, wide, noise)
+        elif ctx.probe is None and (wide is not grad or is_unshared(grad, references)):
+            rounded = round_plain(wide, grid, noise, out=wide)
         else:
-            low, high, bad = finite_range(wide)
-            if bad is not None:
-                ctx.counter.add_(bad)
-            grid = make_grid(low, high, ctx.levels, stochastic=True)
-            rounded = round_to_grid(wide, grid, noise, keep_non_finite=bad is not None)
+            rounded = round_plain(wide, grid, noise)
         if ctx.probe is not None:
             ctx.probe(wide, rounded)
         return rounded.to(grad.dtype), None, None, None, None, None, None
+
+
+def _gradient_grid(ctx: Any, wide: torch.Tensor) -> PlainGrid | PublishedGrid | None:
+    """The grid of a gradient as numbers, where that is possible."""
+    if not in_eager_cpu(wide) or (ctx.published and ctx.by_position):
+        return None
+    double = wide.dtype == torch.float64
+    if ctx.published:
+        found = plain_extremes(wide)
+        return None if found is None else published_grid(*found, ctx.levels.item(), double=double)
+    found = plain_range(wide)
+    return None if found is None else plain_grid(*found, ctx.levels.item(), double=double, stochastic=True)
+
+
+def _rounded_gradient(ctx: Any, wide: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """A gradient rounded with tensors of ranges."""
+    if ctx.published:
+        low, high = raw_range(wide, (0, -1) if ctx.by_position else ())
+        return published_round(wide, low, high - low, ctx.levels, noise)
+    low, high, bad = finite_range(wide)
+    if bad is not None:
+        ctx.counter.add_(bad)
+    grid = make_grid(low, high, ctx.levels, stochastic=True)
+    return round_to_grid(wide, grid, noise, keep_non_finite=bad is not None)

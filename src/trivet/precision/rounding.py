@@ -37,7 +37,8 @@ FLOOR = 2.0**-100
 STEPS_LOST = 1.001
 """Steps that stochastic rounding gives up, so that no element can be rounded beyond the grid."""
 
-_PUBLISHED_FLOOR = 1e-8
+PUBLISHED_FLOOR = 1e-8
+"""Smallest scale of the published rounding."""
 
 
 class Range(NamedTuple):
@@ -198,7 +199,7 @@ def published_round(
         >>> published_round(torch.tensor([0.0, 0.4, 1.0]), *zero_to_one).mul(3).tolist()
         [0.0, 1.0, 3.0]
     """
-    scale = (span / levels).clamp(min=_PUBLISHED_FLOOR)
+    scale = (span / levels).clamp(min=PUBLISHED_FLOOR)
     y = (x - low) / scale
     if noise is not None:
         y = y + noise

@@ -156,7 +156,7 @@ class Site:
         dial = self.dials.weight if kind.scheduled else self.dials.weight_evaluation
         if bias is None or self.quantizer is None or dial.exact or not self.quantizer.quantizes_bias:
             return bias
-        return self.quantizer.whole(bias, dial.levels(bias.device)) if bias.numel() else bias
+        return self.quantizer.rows(bias, dial.levels(bias.device)) if bias.numel() else bias
 
     def round_input(
         self, x: torch.Tensor, kind: Pass, operand: int = 0, dims: tuple[int, ...] | None = None
@@ -171,7 +171,9 @@ class Site:
         else:
             counter = self.non_finite_inputs
             counter.move(x.device)
-            rounded = self.quantizer.activation(x, levels, self.range_of(operand), counter, mode=kind.mode)
+            rounded = self.quantizer.activation(
+                x, levels, self.range_of(operand), counter, mode=kind.mode, buffers=self.state.buffers
+            )
         self._sample("activation", dial, x, rounded, kind)
         return rounded
 

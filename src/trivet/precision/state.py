@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trivet.precision.buffers import Buffers
 from trivet.precision.checks import MAX_BITS, check_bits
 from trivet.precision.noise import stream_key
 
@@ -134,6 +135,8 @@ class ModelState:
         self.key_value = stream_key(0, 0, 0)
         """Key of the noise of this step as a number, read by eager code only."""
         self._key = Scalar(self.key_value, torch.int64)
+        self.buffers = Buffers()
+        """Memory that rounded activations take in turn."""
         self.devices = tuple(devices)
         """Devices of the layers."""
         self.prepare()
