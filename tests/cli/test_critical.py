@@ -60,10 +60,16 @@ def test_other_studies_are_refused(trivet: Any, tmp_path: Path) -> None:
 def test_recipes_plan_and_their_rates_follow_the_deficit(name: str) -> None:
     runs = plan(StudySpec.from_yaml(recipes()[name]))
     assert runs
+    plain = next((run for run in runs if run.config["precision"]["deficit"] is None), runs[0])
+    shares = plain.config["training"]["schedule"]["milestones"]
     for run in runs:
         deficit, training = run.config["precision"]["deficit"], run.config["training"]
         if deficit is None:
             continue
         normal = training["steps"] - deficit["length"]
-        for milestone, share in zip(training["schedule"]["milestones"], (0.5, 0.75), strict=True):
+        assert normal == plain.config["training"]["steps"]
+        if training["schedule"]["name"] == "plateau":
+            assert training["schedule"]["hold_steps"] == deficit["length"]
+            continue
+        for milestone, share in zip(training["schedule"]["milestones"], shares, strict=True):
             assert abs(round(milestone * training["steps"]) - deficit["length"] - share * normal) <= 1

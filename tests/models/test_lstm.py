@@ -66,3 +66,13 @@ def test_tied_weights_are_one_parameter() -> None:
 def test_refused_sizes(sizes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LSTMLanguageModel(10, **sizes)
+
+
+def test_under_autocast_on_a_cpu() -> None:
+    """torch alone raises here on CPUs without a bfloat16 kernel for LSTMs."""
+    model = LSTMLanguageModel(9, hidden=4)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits, state = model(torch.zeros(2, 3, dtype=torch.int64))
+        logits, _ = model(torch.zeros(2, 3, dtype=torch.int64), state)
+    assert (logits.dtype, state[0].dtype) == (torch.bfloat16, torch.float32)
+    logits.float().sum().backward()

@@ -102,7 +102,7 @@ def _of_model(model: str, data: str, batch_size: int, lr: float, width: int, see
 
 
 def _test(run: RunConfig, config: RangeTestConfig) -> RangeTestResult:
-    """Test the model of a run on its own batches, with its optimizer at a constant rate."""
+    """Test the model of a run on its own batches, with its optimizer and clipping, at a constant rate."""
     from trivet.precision.rangetest import range_test as test
     from trivet.tasks.base import task_module
     from trivet.training.environment import apply_environment
@@ -126,7 +126,15 @@ def _test(run: RunConfig, config: RangeTestConfig) -> RangeTestResult:
         return jobs[-1].loss(model, step)
 
     def optimizer(model: nn.Module) -> torch.optim.Optimizer:
-        return build_optimizer(model.parameters(), training.optimizer)
+        made = build_optimizer(model.parameters(), training.optimizer)
+        if training.clip_norm:
+            parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+            def clip(*_: object) -> None:
+                torch.nn.utils.clip_grad_norm_(parameters, training.clip_norm)
+
+            made.register_step_pre_hook(clip)
+        return made
 
     talk(f"at most {config.steps * (len(config.levels) + 1)} training steps …")
     return test(make, range(config.steps), loss=loss, optimizer=optimizer, filter_fn=task.quantizes, config=config)

@@ -3,13 +3,15 @@
     x_t = E[w_t];   h_t, c_t = LSTM(x_t, h_{t-1}, c_{t-1});   logits_t = W h_t + b
 
 with dropout behind the embedding and behind every layer. It has the sizes and the initialisation of the usual
-language model of the Penn Treebank: embedding and output uniform in ±0.1, biases of the output 0.
+language model of the Penn Treebank: embedding and output uniform in ±0.1, biases of the output 0. On a CPU the LSTM
+computes in float32 also under autocast, because torch has no bfloat16 kernel for it on many CPUs.
 
 Not covered: dropout of weights or states, sampled and adaptive softmax.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 State = tuple[Tensor, Tensor]
@@ -22,7 +24,6 @@ class LSTMLanguageModel(nn.Module):
     """Predicts the next word from those before.
 
     Examples:
-        >>> import torch
         >>> model = LSTMLanguageModel(100, hidden=8)
         >>> logits, state = model(torch.zeros(2, 5, dtype=torch.int64))
         >>> logits.shape, state[0].shape
@@ -76,5 +77,9 @@ class LSTMLanguageModel(nn.Module):
             Logits [batch, length, vocabulary], and the state.
         """
         x = self.dropout(self.embedding(words))
-        hidden, state = self.lstm(x, state)
+        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            with torch.autocast("cpu", enabled=False):
+                hidden, state = self.lstm(x.float(), state)
+        else:
+            hidden, state = self.lstm(x, state)
         return self.output(self.dropout(hidden)), state
