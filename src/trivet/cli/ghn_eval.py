@@ -44,7 +44,7 @@ def eval_(
         "networks": networks,
         "images": images,
         "twins": twins,
-        "points": _numbers(points),
+        "twin": {"points": _numbers(points)},
     }
     rows = []
     for row in answers("trivet.tasks.ghn_eval", request, "the hypernetwork cannot be evaluated"):

@@ -57,7 +57,7 @@ def evaluate_splits(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     Args:
         request: `ghn`: name or folder; `config`: file, or "" for its own recipe; `splits`; `networks`; `images`;
-            `twins`: networks of each split that get a twin; `points`: steps after which twins are tested.
+            `twins`: networks of each split that get a twin; `twin`: values of `TwinConfig`.
 
     Raises:
         ConfigError, MissingDataError, ValueError: Something named in the request is not usable.
@@ -66,6 +66,7 @@ def evaluate_splits(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     config = build(MetaConfig, load_yaml(path), file=str(path))
     device = torch.device(apply_environment(config.environment).device)
     ghn = GHN.from_pretrained(request["ghn"]).to(device)
+    twin = build(TwinConfig, request["twin"], key="twin")
     setting = Setting(config, device)
     images = setting.images.test.head(request["images"])
     for split in request["splits"]:
@@ -74,8 +75,7 @@ def evaluate_splits(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         row: dict[str, Any] = {"split": split, "images": len(images.labels), **scores.summary()}
         row["each"] = [score.accuracy for score in scores.networks]
         if request["twins"]:
-            points = TwinConfig(points=tuple(request["points"]))
-            row["twins"] = _twins(setting, networks, scores, min(request["twins"], len(networks)), points)
+            row["twins"] = _twins(setting, networks, scores, min(request["twins"], len(networks)), twin)
         yield row
 
 

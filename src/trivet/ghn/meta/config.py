@@ -20,6 +20,8 @@ def _at_least(name: str, value: float, least: float, advice: str) -> None:
 
 
 _NOT_NEGATIVE = (
+    "cpu_seconds",
+    "seconds",
     "weight_decay",
     "clip_norm",
     "penalty",
@@ -76,8 +78,10 @@ class MetaTrainingConfig:
     steps: int
     """Optimiser steps of the hypernetwork; the schedule runs over them."""
     cpu_seconds: float = 0.0
-    """Stop when the process has computed for so long, with the schedule scaled to end then; 0 counts steps alone. Such
-    a run depends on the machine's speed and is not bit-exact."""
+    """Stop when training steps have computed for so long, with the schedule scaled to end then; 0 counts steps alone.
+    Such a run depends on the machine's speed and is not bit-exact."""
+    seconds: float = 0.0
+    """The same by the clock on the wall."""
     meta_batch: int = 4
     """Architectures of a step, over all processes."""
     images: int = 32
@@ -130,7 +134,6 @@ class MetaTrainingConfig:
 
     def __post_init__(self) -> None:
         _at_least("steps", self.steps, 1, "give the number of steps")
-        _at_least("cpu_seconds", self.cpu_seconds, 0, "0 counts steps alone")
         _at_least("meta_batch", self.meta_batch, 1, "4 is the default")
         _at_least("images", self.images, 2, "batch statistics need two images or more; 32 is the default")
         for name in ("lr", "muon_lr"):

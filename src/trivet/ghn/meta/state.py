@@ -58,11 +58,13 @@ class MetaState:
         self._cpu_mark, self._mark = cpu, now
 
     def done(self) -> float:
-        """Share of the run that is done: of its steps, or of its processor time if that is further."""
-        share = self.step / self.config.steps
-        if self.config.cpu_seconds:
-            share = max(share, self.cpu_seconds / self.config.cpu_seconds)
-        return min(share, 1.0)
+        """Share of the run that is done: of its steps, or of its time if that is further."""
+        parts = [
+            (self.step, self.config.steps),
+            (self.cpu_seconds, self.config.cpu_seconds),
+            (self.seconds, self.config.seconds),
+        ]
+        return min(1.0, max(spent / budget for spent, budget in parts if budget))
 
     @torch.no_grad()
     def average(self) -> None:
