@@ -14,7 +14,7 @@ import random
 import warnings
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from trivet.graph.build import Builder
-from trivet.graph.graph import Graph
+from trivet.graph.graph import METHODS, Graph
 from trivet.graph.record import Recorder, Watch, assign, tensors_in
 from trivet.graph.shadow import Shadows
 from trivet.graph.unite import unite
@@ -32,6 +32,32 @@ from trivet.graph.values import CONSTANT, Value
 _log = logging.getLogger(__name__)
 _UNUSED = "the forward pass does not use it"
 _APART = "the forward pass uses it, but nothing that comes from it meets the input or the output"
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a graph is made of."""
+
+    module: nn.Module
+    names: Mapping[str, torch.Tensor]
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name of every parameter → its shape."""
+        return {name: tuple(tensor.shape) for name, tensor in self.names.items()}
+
+    @property
+    def kind(self) -> str:
+        """Name of the module's class."""
+        return type(self.module).__name__
+
+    def __str__(self) -> str:
+        """Describe the tensors of the example."""
+        tensors = tensors_in([self.args, self.keywords])
+        parts = [f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')} on {t.device}" for t in tensors]
+        return "tensors " + ", ".join(parts) if parts else "no tensor"
 
 
 def graph_of(
@@ -65,51 +91,48 @@ def graph_of(
         raise TypeError(f"`module` must be a torch.nn.Module, not {type(module).__name__}")
     names = dict(module.named_parameters())
     _check(module, names)
-    args, keywords = _arguments(example_input, kwargs)
+    given = _Given(module, names, *_arguments(example_input, kwargs))
     with _as_it_was():
-        method, other, builder = _first(module, names, args, keywords)
-        graph = _finished(builder, method, names)
+        method, other, builder = _first(given)
+        graph = _finished(builder, method, given)
         if graph.unplaced:
-            graph = _completed(graph, module, names, args, keywords, method, other)
+            graph = _completed(graph, given, method, other)
     if strict and graph.unplaced:
         listed = "; ".join(f"{name}: {reason}" for name, reason in graph.unplaced.items())
         raise ValueError(f"{len(graph.unplaced)} parameters have no place in the graph ({listed}); pass `strict=False`")
     return graph
 
 
-def _first(module: nn.Module, names: Mapping[str, torch.Tensor], args: Any, keywords: Any) -> tuple[str, bool, Builder]:
+def _first(given: _Given) -> tuple[str, bool, Builder]:
     """The first way to run the module that works: without storage, with fake devices, for real; in either mode."""
     errors: dict[tuple[str, bool], Exception] = {}
-    for method in ("meta", "fake", "real"):
+    for method in METHODS:
         for other in (False, True):
             try:
-                builder, unknown = _trace(module, names, args, keywords, method, other)
-                if unknown:
-                    builder = _watched(module, names, args, keywords, method, other) or builder
+                builder = _seen(given, method, other)
                 errors.clear()  # their tracebacks would keep the copies alive
                 return method, other, builder
             except Exception as failure:
-                _log.info("%s of %s, other mode %s, failed: %r", method, type(module).__name__, other, failure)
+                _log.info("%s of %s, other mode %s, failed: %r", method, given.kind, other, failure)
                 errors[method, other] = failure
     # The error of the module as it is, unless it has no values to run with.
-    error = errors["meta" if any(tensor.is_meta for tensor in names.values()) else "real", False]
+    error = errors["meta" if any(tensor.is_meta for tensor in given.names.values()) else "real", False]
     raise ValueError(
-        f"`module` ({type(module).__name__}) cannot run on `example_input` ({_described(args, keywords)}): "
+        f"`module` ({given.kind}) cannot run on `example_input` ({given}): "
         f"{type(error).__name__}: {error}; give an input as its forward pass takes it"
     ) from error
 
 
-def _watched(
-    module: nn.Module, names: Mapping[str, torch.Tensor], args: Any, keywords: Any, method: str, other: bool
-) -> Builder | None:
-    """The same run with every operator watched, for tensors that came out of code which shows no functions."""
-    if method == "fake":
-        return None
+def _seen(given: _Given, method: str, other: bool) -> Builder:
+    """One run; a second one with every operator watched, if something came out of code that shows no functions."""
+    builder, unknown = _trace(given, method, other)
+    if not unknown or method == "fake":
+        return builder
     try:
-        return _trace(module, names, args, keywords, method, other, watch=True)[0]
+        return _trace(given, method, other, watch=True)[0]
     except Exception as failure:
-        _log.info("watching the operators of %s failed: %r", type(module).__name__, failure)
-        return None
+        _log.info("watching the operators of %s failed: %r", given.kind, failure)
+        return builder
 
 
 def _check(module: nn.Module, names: Mapping[str, torch.Tensor]) -> None:
@@ -125,13 +148,6 @@ def _arguments(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[An
     if isinstance(example, Mapping):
         return (), {**{str(key): value for key, value in example.items()}, **keywords}
     return (tuple(example), keywords) if isinstance(example, tuple) else ((example,), keywords)
-
-
-def _described(args: Any, keywords: Mapping[str, Any]) -> str:
-    parts = [
-        f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')} on {t.device}" for t in tensors_in([args, keywords])
-    ]
-    return "tensors " + ", ".join(parts) if parts else "no tensor"
 
 
 @contextmanager
@@ -151,45 +167,22 @@ def _as_it_was() -> Generator[None]:
             torch.cuda.set_rng_state_all(devices)
 
 
-def _completed(
-    graph: Graph,
-    module: nn.Module,
-    names: Mapping[str, torch.Tensor],
-    args: Any,
-    keywords: Any,
-    method: str,
-    other: bool,
-) -> Graph:
+def _completed(graph: Graph, given: _Given, method: str, other: bool) -> Graph:
     """The graph with what only the other mode shows."""
     try:
-        builder, unknown = _trace(module, names, args, keywords, method, not other)
+        builder = _seen(given, method, not other)
     except Exception as failure:
-        _log.info("%s does not run in the other mode: %r", type(module).__name__, failure)
+        _log.info("%s does not run in the other mode: %r", given.kind, failure)
         return graph
-    if unknown:
-        builder = _watched(module, names, args, keywords, method, not other) or builder
-    return unite(graph, _finished(builder, method, names), _shapes(names))
+    return unite(graph, _finished(builder, method, given), given.shapes)
 
 
-def _shapes(names: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in names.items()}
-
-
-def _finished(builder: Builder, method: str, names: Mapping[str, torch.Tensor]) -> Graph:
-    missing = {name: _APART if name in builder.used else _UNUSED for name in names if name not in builder.placed}
+def _finished(builder: Builder, method: str, given: _Given) -> Graph:
+    missing = {name: _APART if name in builder.used else _UNUSED for name in given.names if name not in builder.placed}
     return builder.finish(method, missing)
 
 
-def _trace(
-    module: nn.Module,
-    names: Mapping[str, torch.Tensor],
-    args: Any,
-    keywords: Any,
-    method: str,
-    other: bool,
-    *,
-    watch: bool = False,
-) -> tuple[Builder, bool]:
+def _trace(given: _Given, method: str, other: bool, *, watch: bool = False) -> tuple[Builder, bool]:
     """Run a copy of the module and note what it does; also, whether something came from where nobody looked."""
     with ExitStack() as stack:
         if method == "fake":
@@ -202,16 +195,16 @@ def _trace(
         else:
             shadows = Shadows(lambda tensor: tensor.detach().clone())
             _seed()
-        shadow = shadows.module(module)
+        shadow = shadows.module(given.module)
         if other:
-            shadow.train(not module.training)
-        builder = Builder(_shapes(names))
+            shadow.train(not given.module.training)
+        builder = Builder(given.shapes)
         for tensor in shadows.memo.values():
             if isinstance(tensor, torch.Tensor):
                 assign(tensor, CONSTANT)
         for name, tensor in shadow.named_parameters():
             assign(tensor, Value(parameters=(name,)))
-        args, keywords = shadows.value(args), shadows.value(keywords)
+        args, keywords = shadows.value(given.args), shadows.value(given.keywords)
         _name_inputs(builder, args, keywords)
         path: list[str] = []
         _follow(shadow, path)
