@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trivet.cli.console import emit_json, show, table, talk, verb
-from trivet.cli.options import ClassesOption, InputOption, WidthOption, image_shape
+from trivet.cli.options import ClassesOption, InputOption, ModelArgument, WidthOption, check_place, image_shape
 
 if TYPE_CHECKING:
     from trivet.graph.graph import Graph
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
 
 @verb
 def graph(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="resnet20, mobilenet_v2, torchvision:NAME or python:pkg.mod:fn.")
-    ],
+    model: ModelArgument,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Draw it to FILE (.svg, .png, .pdf).")
     ] = None,
@@ -42,7 +39,7 @@ def graph(
     shape, outputs = image_shape(model, input_, classes)
     if out is not None:
         check_suffix(out)
-        _check_place(out)
+        check_place(out)
     talk("tracing …")
     request = {"model": model, "width": width, "input": shape, "classes": outputs}
     answer = ask("trivet.cli.graphs", request, "the graph cannot be made")
@@ -56,15 +53,6 @@ def graph(
         emit_json({**content, "graph": answer["graph"]})
     elif out is None:
         _print(content)
-
-
-def _check_place(path: Path) -> None:
-    """Refuse a file that cannot be written, before the model is traced."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if path.is_dir():
-        raise ValueError(f"`--out {path}` is a folder; name a file in it")
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"`--out {path}`: nothing can be written to {folder}; choose another folder")
 
 
 def _content(about: str, made: Graph, unplaced: dict[str, int]) -> dict[str, Any]:

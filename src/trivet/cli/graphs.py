@@ -11,24 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from trivet.cli.child import serve
+from trivet.cli.classifier import classifier
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """The graph of a model; see the module for the forms."""
-    import torch
-
     from trivet.graph import graph_of
-    from trivet.models import build_model
 
-    channels, height, width = request["input"]
-    model = build_model(
-        request["model"],
-        num_classes=request["classes"],
-        in_channels=channels,
-        image_size=(height, width),
-        width=request["width"],
-    )
-    graph = graph_of(model, torch.zeros(1, channels, height, width))
+    model, example = classifier(request)
+    graph = graph_of(model, example)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     return {"graph": graph.to_dict(), "unplaced_sizes": {name: sizes[name] for name in graph.unplaced}}
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="resnet20, mobilenet_v2, torchvision:NAME or python:pkg.mod:fn.")
+]
 WidthOption = Annotated[int, typer.Option("--width", help="Channels of the first stage of resnet…")]
 InputOption = Annotated[
     str, typer.Option("--input", metavar="CxHxW", help="Image size; 3x32x32, or 3x224x224 for torchvision.")
@@ -34,3 +39,16 @@ def image_shape(model: str, text: str, classes: int) -> tuple[list[int], int]:
     if classes < 0:
         raise ValueError(f"`--classes {classes}`: must be at least 1; leave it out for {1000 if is_large else 10}")
     return [int(part) for part in re.split("[x×,]", text)], classes or (1000 if is_large else 10)
+
+
+def check_place(path: Path) -> None:
+    """Refuse a file for `--out` that cannot be written, before anything is computed; its folders may be missing.
+
+    Raises:
+        ValueError: It is a folder, or lies where nothing can be written.
+    """
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir():
+        raise ValueError(f"`--out {path}` is a folder; name a file in it")
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"`--out {path}`: nothing can be written to {folder}; choose another folder")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trivet.cli.console import emit_json, show, table, talk, verb
-from trivet.cli.options import ClassesOption, InputOption, WidthOption, image_shape
+from trivet.cli.options import ClassesOption, InputOption, ModelArgument, WidthOption, image_shape
 
 if TYPE_CHECKING:
     from trivet.ghn.config import Head
@@ -19,9 +19,7 @@ SUFFIX = ".safetensors"
 
 @verb
 def predict(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="resnet20, mobilenet_v2, torchvision:NAME or python:pkg.mod:fn.")
-    ],
+    model: ModelArgument,
     ghn: Annotated[
         str, typer.Option("--ghn", metavar="NAME|FOLDER|FILE", help="Hypernetwork, or a published checkpoint (.pt).")
     ],

@@ -13,28 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from trivet.cli.child import serve
+from trivet.cli.classifier import classifier
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Predict, write and report; see the module for the forms."""
-    import torch
-
     from trivet.core.seeding import derive, seed_everything
     from trivet.ghn import GHN, init_
-    from trivet.models import build_model
 
     name = request["ghn"]
     ghn = GHN.from_reference_checkpoint(name) if request["is_file"] else GHN.from_pretrained(name)
-    channels, height, width = request["input"]
     seed_everything(derive(request["seed"], "init"))
-    model = build_model(
-        request["model"],
-        num_classes=request["classes"],
-        in_channels=channels,
-        image_size=(height, width),
-        width=request["width"],
-    )
-    example = torch.zeros(1, channels, height, width)
+    model, example = classifier(request)
     report = init_(model, ghn, example, head=request["head"], strict=request["strict"])
     if request["out"]:
         _write(model, Path(request["out"]), {"ghn": str(name), "model": request["model"]})

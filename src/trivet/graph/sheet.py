@@ -19,6 +19,8 @@ ASPECT = 1.35
 ONE_COLUMN = 760.0
 """A picture up to this height is not cut."""
 MOST_COLUMNS = 16
+WORTH = 0.02
+"""How much nearer to that a further column must bring the logarithm of width over height."""
 GUTTER, TRACK = 26.0, 7.0
 """Space between columns, and what each wire in it adds."""
 
@@ -161,7 +163,7 @@ def cut(sheet: Sheet) -> list[int]:
         tallest = max(sum(heights[a:b]) + sum(gaps[a:b]) for a, b in zip(starts, stops, strict=True))
         spans = [sheet.span(a, b) for a, b in zip(starts, stops, strict=True)]
         width = sum(right - left for left, right in spans) + GUTTER * (count - 1)
-        found.append((round(abs(math.log(width / tallest / ASPECT)), 6), starts))
+        found.append((round(abs(math.log(width / tallest / ASPECT)) + WORTH * count, 6), starts))
     return min(found)[1]
 
 
