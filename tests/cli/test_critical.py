@@ -45,7 +45,7 @@ def test_a_length_sweep(trivet: Any, tmp_path: Path) -> None:
     assert (found["low"], found["high"], found["seeds_lost"]) == (180, 260, 0)
     ended = trivet("critical", "out", "--margin", "0.5")
     assert ended.code == 0
-    assert "at every length tried" in ended.out
+    assert "at any length tried" in ended.out
 
 
 def test_other_studies_are_refused(trivet: Any, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_other_studies_are_refused(trivet: Any, tmp_path: Path) -> None:
     assert "1 arm(s) without and 1 with one deficit" in ended.err
 
 
-@pytest.mark.parametrize("name", sorted(name for name in recipes() if name != "demo"))
+@pytest.mark.parametrize("name", sorted(name for name in recipes() if name != "demo" and "ghn-train" not in name))
 def test_recipes_plan_and_their_rates_follow_the_deficit(name: str) -> None:
     runs = plan(StudySpec.from_yaml(recipes()[name]))
     assert runs

@@ -77,9 +77,21 @@ def test_open_ends_are_said() -> None:
     assert found.estimate is None
     assert found.high is None
     assert found.low == 600.0
-    assert "at every length tried" in found.sentence
+    assert "does no damage above 0.02 at any length tried (95 %" in found.sentence
+    assert found.is_monotone
     assert "no upper end" in found.sentence
     assert found.to_dict()["high"] is None
+
+
+def test_damage_that_grows_with_a_later_start_is_said() -> None:
+    """No critical period: the last window hurts most, because nothing comes after it."""
+    base = [0.97, 0.98, 0.975, 0.97, 0.98]
+    rows = [[value - damage for value in base] for damage in (0.01, 0.02, 0.03, 0.05)]
+    rows[0][0] += 0.001
+    found = critical_period([0, 40, 80, 150], rows, base, margin=0.005, kind="start")
+    assert "does damage above 0.005 at every start tried (95 %" in found.sentence
+    assert not found.is_monotone
+    assert found.sentence.endswith("neither the estimate nor the interval can be relied on")
 
 
 @pytest.mark.parametrize(

@@ -76,22 +76,37 @@ class CriticalPeriod(Result):
     @property
     def sentence(self) -> str:
         """The result in plain English."""
-        what = "a deficit from the beginning does" if self.kind == "length" else "a window of low precision does"
-        side = "up to a length of" if self.kind == "length" else "from a start at step"
-        largest = max(damage.fitted for damage in self.damages)
-        found = f"{side} about {plain_number(self.estimate)}" if self.estimate is not None else ""
-        if not found:
-            every = "every" if largest < self.margin else "no"
-            found = f"at {every} {self.kind} tried"
+        what = "a deficit from the beginning" if self.kind == "length" else "a window of low precision"
+        above = f"damage above {plain_number(self.margin)}"
+        if self.estimate is not None:
+            side = "up to a length of" if self.kind == "length" else "from a start at step"
+            found = f"does no {above} {side} about {plain_number(self.estimate)} steps"
+        elif max(damage.fitted for damage in self.damages) < self.margin:
+            found = f"does no {above} at any {self.kind} tried"
+        else:
+            found = f"does {above} at every {self.kind} tried"
         ends = f"{_end(self.low, 'no lower end')} to {_end(self.high, 'no upper end')}"
-        return (
-            f"{what} no damage above {plain_number(self.margin)} {found} steps ({percent(self.confidence)} interval "
-            f"{ends}, two one-sided walks of t-limits; {self.seeds} seeds)"
+        text = (
+            f"{what} {found} ({percent(self.confidence)} interval {ends}, two one-sided walks of t-limits; "
+            f"{self.seeds} seeds)"
         ).capitalize()
+        return text if self.is_monotone else f"{text}. {_NOT_MONOTONE[self.kind]}"
+
+    @property
+    def is_monotone(self) -> bool:
+        """Whether the means made monotone lie within the limits of all damages, which the interval relies on."""
+        return all(damage.low <= damage.fitted <= damage.high for damage in self.damages)
 
     def __str__(self) -> str:
         """Return the sentence."""
         return self.sentence
+
+
+_TAIL = ", so neither the estimate nor the interval can be relied on"
+_NOT_MONOTONE = {
+    "length": f"But the damage does not grow with the length{_TAIL}",
+    "start": f"But the damage does not shrink with a later start{_TAIL}",
+}
 
 
 def _end(value: float | None, text: str) -> str:
