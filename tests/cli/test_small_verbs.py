@@ -13,16 +13,20 @@ import pytest
 from rich.console import Console
 
 from trivet.cli import checks, live
-from trivet.cli.recipes import folder, recipes, summary
+from trivet.cli.recipes import command, folder, recipes, summary
 from trivet.cli.timing import TimeLeft, duration
+from trivet.core.config import build, load_yaml
+from trivet.ghn.meta.config import MetaConfig
 from trivet.study import PlannedRun, Record
 from trivet.study.spec import StudySpec
 
 
 def test_every_recipe_is_sound_and_says_what_it_asks() -> None:
     for name, path in recipes().items():
-        spec = StudySpec.from_yaml(path)
-        assert spec.name == Path(name).name
+        if command(path) == "trivet ghn train":
+            assert build(MetaConfig, load_yaml(path), file=name).training.steps
+        else:
+            assert StudySpec.from_yaml(path).name == Path(name).name
         assert summary(path).endswith((".", "?")) or len(summary(path)) > 20
 
 

@@ -21,7 +21,7 @@ def cp(
     json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
     """Copy a recipe (a study file that comes with trivet) to a file of yours."""
-    from trivet.cli.recipes import find, recipes, summary
+    from trivet.cli.recipes import command, find, recipes, summary
 
     if list_ or not recipe:
         rows = [{"name": name, "summary": summary(path), "path": str(path)} for name, path in recipes().items()]
@@ -39,4 +39,4 @@ def cp(
         fail(f"{target}: exists already; choose another DEST or overwrite it with --force")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(source.read_bytes())
-    talk(f"copied to {target}; run it with: trivet run {target}")
+    talk(f"copied to {target}; run it with: {command(source)} {target}")

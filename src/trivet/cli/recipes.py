@@ -51,6 +51,16 @@ def find(name: str) -> Path:
     return known[key]
 
 
+def command(path: Path) -> str:
+    """What runs a recipe: `trivet run`, or `trivet ghn train` for those whose names begin with `ghn-train-`.
+
+    Examples:
+        >>> command(Path("full/ghn-train-cifar10.yaml")), command(Path("demo.yaml"))
+        ('trivet ghn train', 'trivet run')
+    """
+    return "trivet ghn train" if path.name.startswith("ghn-train-") else "trivet run"
+
+
 def summary(path: Path) -> str:
     """The first comment of a recipe, in one line."""
     words: list[str] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -62,7 +63,7 @@ class Setting:
         test = Split(_tensor(data.test_images), torch.from_numpy(data.test_labels))
         return Images(train, test, self.config.data, seed=derive(self.config.seed, "images"), device=self.device)
 
-    def entries(self, split: str, size: int) -> list[Entry]:
+    def entries(self, split: str, size: int) -> Sequence[Entry]:
         """The first architectures of a split's pool; found once, then remembered by their numbers."""
         config = self.config
         if split == PREDEFINED:
@@ -73,7 +74,11 @@ class Setting:
             "image_size": config.data.image_size,
         }
         rules = {**to_plain(config.pool), "size": size}
-        path = self.cache / f"pool-{split}-{digest({**about, **rules})}.json" if self.cache else None
+        path = (
+            self.cache / f"pool-{split}-{digest({**about, **rules})}.json"
+            if self.cache and not config.pool.published
+            else None
+        )
         if path and path.is_file():
             rows = json.loads(path.read_text(encoding="utf-8"))
             return [Entry(number=number, architecture=Architecture.from_dict(plain)) for number, plain in rows]
@@ -83,7 +88,7 @@ class Setting:
             write_json(path, [[entry.number, entry.architecture.to_dict()] for entry in entries])
         return entries
 
-    def networks(self, split: str, size: int, *, dropout: bool = False) -> Pool:
+    def networks(self, split: str, size: int, *, dropout: bool = False, workers: int = 0) -> Pool:
         """The networks of the first architectures of a split's pool."""
         config = self.config
         return Pool(
@@ -93,6 +98,7 @@ class Setting:
             image_size=config.data.image_size,
             device=self.device,
             dropout=dropout,
+            workers=workers,
         )
 
     def score(self, ghn: torch.nn.Module, networks: Pool, images: Split) -> Scores:

@@ -74,18 +74,19 @@ def train(folder: RunFolder, stop: StopFlag, started: float) -> RunResult:
 
 def _fit(setting: Setting, folder: RunFolder, group: Group, stop: StopFlag) -> MetaFit:
     config = setting.config
-    networks = setting.networks("train", config.pool.size, dropout=config.training.dropout)
+    training = config.training
+    networks = setting.networks("train", config.pool.size, dropout=training.dropout, workers=training.workers)
     unseen = setting.networks("val", config.evaluation.networks)
     images = setting.images.validation.head(config.evaluation.images)
     ghn = new_ghn(config)
-    if config.training.start_std:
-        start_with(ghn, [unseen[number] for number in range(len(unseen))], config.training.start_std)
-    return meta_train(
+    if training.start_std:
+        start_with(ghn, [unseen[number] for number in range(len(unseen))], training.start_std)
+    fit = meta_train(
         ghn.to(setting.device),
         predict,
         networks,
         setting.images,
-        config.training,
+        training,
         seed=config.seed,
         log=MetricsLog(folder.metrics_path),
         checkpoints=Checkpoints(folder.checkpoint_path, key=digest(config)),
@@ -93,6 +94,8 @@ def _fit(setting: Setting, folder: RunFolder, group: Group, stop: StopFlag) -> M
         group=group,
         should_stop=stop if group.size == 1 else lambda: group.total(float(stop()))[0] > 0,
     )
+    networks.close()
+    return fit
 
 
 def _validation(summary: dict[str, float]) -> dict[str, float]:

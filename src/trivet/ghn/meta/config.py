@@ -27,6 +27,7 @@ _NOT_NEGATIVE = (
     "penalty",
     "start_std",
     "curriculum_steps",
+    "workers",
     "max_skipped",
     "evaluate_every",
     "checkpoint_every",
@@ -125,6 +126,8 @@ class MetaTrainingConfig:
     """Images with channels innermost, where torch computes such architectures correctly."""
     max_skipped: int = 0
     """Steps that may be skipped because a loss or gradient is not finite; 0 allows one in fifty, at least 10."""
+    workers: int = 0
+    """Processes that make the graphs of the coming steps' networks; 0 makes each when it first occurs."""
     evaluate_every: int = 0
     """Steps between validations; 0 validates at the end alone."""
     log_every: int = 50

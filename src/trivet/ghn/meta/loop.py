@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,19 @@ class Networks(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Network: ...
+
+
+@runtime_checkable
+class AheadOfTime(Protocol):
+    """Networks that can be made before they are needed."""
+
+    def ahead(self, numbers: Iterable[int], /) -> None:
+        """Begin to make them."""
+        ...
+
+
+AHEAD = 8
+"""Steps whose networks are asked for ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +180,11 @@ class _Run:
         rate = state.optimizer.set_progress(state.step, state.done())
         for parameter in self.parameters:
             parameter.grad = None
-        chosen = list(enumerate((self.order.indices(state.step) % self._available()).tolist()))
-        mine = self.group.share(chosen)
+        mine = self.group.share(self._chosen(state.step))
         with self.clock("batches"):
+            if isinstance(self.networks, AheadOfTime):
+                coming = range(state.step, min(state.step + AHEAD, config.steps))
+                self.networks.ahead(number for step in coming for _, number in self.group.share(self._chosen(step)))
             networks = [self.networks[number] for _, number in mine]
             batches = [self._batch(place) for place, _ in mine]
         result = meta_step(lambda nets: self.predict(self.module, nets), networks, batches, self.options, self.clock)
@@ -188,12 +203,16 @@ class _Run:
         for name, value in {**sums, "lr": rate}.items():
             state.sums[name] = state.sums.get(name, 0.0) + value
 
-    def _available(self) -> int:
-        """Networks that the step may choose from."""
+    def _chosen(self, step: int) -> list[tuple[int, int]]:
+        """Place in the meta-batch and number of each network of a step, over all processes."""
+        return list(enumerate((self.order.indices(step) % self._available(step)).tolist()))
+
+    def _available(self, step: int) -> int:
+        """Networks that a step may choose from."""
         whole, least, over = len(self.networks), self.config.meta_batch, self.config.curriculum_steps
-        if self.state.step >= over or whole <= least:
+        if step >= over or whole <= least:
             return whole
-        return round(least * (whole / least) ** (self.state.step / over))
+        return round(least * (whole / least) ** (step / over))
 
     def _batch(self, place: int) -> Batch:
         config, step = self.config, self.state.step

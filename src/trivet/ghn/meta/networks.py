@@ -1,24 +1,32 @@
-"""A pool of networks, each built when it is first asked for and kept.
+"""A pool of networks, each built when it is first asked for, or ahead by other processes, and kept.
 
 What a hypernetwork reads of a network (its graph) and what runs with predicted parameters (its skeleton) depend on the
-architecture alone; making both takes about as long as one training step of the network, so they are kept, and may be
-made ahead.
+architecture alone. Making the graph takes about as long as a training step of the network, so graphs are kept, and a
+large pool has worker processes make those of the coming steps.
 
-Not covered: pools larger than memory; a network takes about 0.2 MB.
+Not covered: graphs on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import multiprocessing
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from trivet.ghn.deepnets.architecture import Architecture
 from trivet.ghn.ghn import GHN
 from trivet.ghn.meta.rules import Entry
 from trivet.ghn.meta.skeleton import Skeleton
 from trivet.graph import Graph, graph_of
+
+Shape = tuple[int, int, int]
+"""Classes, channels of the images, their height and width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,8 @@ class Pool:
         image_size: Their height and width.
         device: Where the networks run.
         dropout: Keep their dropout layers.
+        keep: Networks kept, the last used; one takes about 0.2 MB.
+        workers: Processes that make graphs ahead, see `ahead`.
 
     Examples:
         >>> from trivet.ghn.meta.rules import PoolConfig, pool
@@ -60,12 +70,19 @@ class Pool:
         image_size: int = 32,
         device: torch.device | str = "cpu",
         dropout: bool = False,
+        keep: int = 5000,
+        workers: int = 0,
     ) -> None:
-        self.entries = list(entries)
-        self._shape = (num_classes, in_channels, image_size)
+        self.entries = entries
+        self._shape: Shape = (num_classes, in_channels, image_size)
         self._device = device
         self._dropout = dropout
-        self._made: dict[int, PoolNetwork] = {}
+        self._keep = keep
+        self._made: OrderedDict[int, PoolNetwork] = OrderedDict()
+        self._coming: dict[int, Future[dict[str, Any]]] = {}
+        self._executor: ProcessPoolExecutor | None = None
+        if workers:
+            self._executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -79,15 +96,47 @@ class Pool:
         if not 0 <= index < len(self.entries):
             raise IndexError(f"network {index}; the pool has {len(self.entries)}")
         if index not in self._made:
-            self._made[index] = self._make(self.entries[index])
+            self._made[index] = self._make(index)
+            if len(self._made) > self._keep:
+                self._made.popitem(last=False)
+        self._made.move_to_end(index)
         return self._made[index]
 
-    def _make(self, entry: Entry) -> PoolNetwork:
-        classes, channels, size = self._shape
+    def ahead(self, numbers: Iterable[int]) -> None:
+        """Have the graphs of these networks made, if there are workers; asking again costs nothing."""
+        if self._executor is None:
+            return
+        for number in numbers:
+            if number not in self._made and number not in self._coming:
+                plain = self.entries[number].architecture.to_dict()
+                self._coming[number] = self._executor.submit(make_graph, plain, self._shape)
+
+    def close(self) -> None:
+        """End the worker processes."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def _make(self, index: int) -> PoolNetwork:
+        entry = self.entries[index]
         with torch.device("meta"):
-            module = entry.architecture.build(classes, channels, size)
-            graph = graph_of(module, torch.empty(2, channels, size, size))
-        return PoolNetwork(entry, graph, Skeleton(module, device=self._device, dropout=self._dropout))
+            module = entry.architecture.build(*self._shape)
+        coming = self._coming.pop(index, None)
+        graph = _graph(module, self._shape) if coming is None else Graph.from_dict(coming.result())
+        skeleton = Skeleton(module, device=self._device, dropout=self._dropout, unused=graph.unplaced)
+        return PoolNetwork(entry, graph, skeleton)
+
+
+def make_graph(plain: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """The graph of an architecture, both as plain values: what a worker process does."""
+    torch.set_num_threads(1)
+    with torch.device("meta"):
+        module = Architecture.from_dict(plain).build(*shape)
+    return _graph(module, shape).to_dict()
+
+
+def _graph(module: nn.Module, shape: Shape) -> Graph:
+    _, channels, size = shape
+    return graph_of(module, torch.empty(2, channels, size, size, device="meta"))
 
 
 def predict(module: nn.Module, networks: Sequence[PoolNetwork]) -> list[dict[str, Tensor]]:

@@ -20,6 +20,7 @@ from itertools import islice
 from trivet.ghn.deepnets.architecture import Architecture, CellArchitecture
 from trivet.ghn.deepnets.budget import Budget
 from trivet.ghn.deepnets.dataset import DeepNets
+from trivet.ghn.deepnets.tensors import LARGE
 
 BEYOND = 4
 """How many times higher the limits of the splits beyond the training distribution are."""
@@ -54,6 +55,8 @@ class PoolConfig:
     """Admit networks with attention; they compute slowly for their multiply-accumulates."""
     bn_free: float = 0.0
     """Share of networks without normalisation; 0 takes them as they come, about one in five."""
+    published: bool = False
+    """Take the networks of DeepNets-1M as published, with none of the limits above: for GPUs."""
     seed: int = 0
     """Another number is another pool."""
 
@@ -106,9 +109,28 @@ def admitted(split: str, rules: PoolConfig, budget: Budget) -> Iterator[Entry]:
             yield Entry(number=number, architecture=network)
 
 
+class Everything(Sequence[Entry]):
+    """The published networks of a split, each drawn when it is asked for: a million need no memory.
+
+    Examples:
+        >>> nets = Everything(DeepNets("train"))
+        >>> len(nets), nets[999_999].number
+        (1000000, 999999)
+    """
+
+    def __init__(self, nets: DeepNets) -> None:
+        self._nets = nets
+
+    def __len__(self) -> int:
+        return len(self._nets)
+
+    def __getitem__(self, index: int) -> Entry:  # type: ignore[override]
+        return Entry(number=index, architecture=self._nets[index])
+
+
 def pool(
     split: str, rules: PoolConfig, size: int, *, num_classes: int = 10, in_channels: int = 3, image_size: int = 32
-) -> list[Entry]:
+) -> Sequence[Entry]:
     """The first `size` networks; where the rules fix a share without normalisation, the first of each kind.
 
     Those without are then spread evenly over the pool.
@@ -128,6 +150,8 @@ def pool(
         >>> [entry.number for entry in pool("test", PoolConfig(attention=True), 3)]
         [0, 1, 2]
     """
+    if rules.published:
+        return Everything(DeepNets(split, seed=rules.seed, size=size, large_images=image_size >= LARGE))
     budget = rules.budget(split, num_classes=num_classes, in_channels=in_channels, image_size=image_size)
     entries = admitted(split, rules, budget)
     if not rules.bn_free or split == "bn_free":

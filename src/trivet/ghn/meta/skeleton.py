@@ -9,7 +9,7 @@ Not covered: networks whose buffers hold state that a forward pass changes, othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ class Skeleton:
         module: A network; it is taken over and changed: give one that nothing else uses.
         device: Where it will run; buffers go there.
         dropout: Keep dropout layers active; without them a forward pass is a pure function.
+        unused: Parameters that the network does not compute with, and that need not be given.
 
     Examples:
         >>> skeleton = Skeleton(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)))
@@ -35,11 +36,19 @@ class Skeleton:
         torch.Size([4, 2, 3, 3])
     """
 
-    def __init__(self, module: nn.Module, *, device: torch.device | str = "cpu", dropout: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        device: torch.device | str = "cpu",
+        dropout: bool = False,
+        unused: Iterable[str] = (),
+    ) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {
             name: tuple(parameter.shape) for name, parameter in module.named_parameters()
         }
         """Shape of every parameter, tied ones once."""
+        self._needed = self.shapes.keys() - set(unused)
         self.has_batch_norm = any(isinstance(part, _BatchNorm) for part in module.modules())
         """Whether it has a batch normalisation."""
         self.channels_last = _runs_channels_last(module)
@@ -58,8 +67,11 @@ class Skeleton:
         """What the network with these parameters makes of the images; parameters it does not use may be left out.
 
         Raises:
-            NotImplementedError: A parameter that the network uses is missing: it is on the meta device.
+            ValueError: A parameter is missing.
         """
+        lacking = self._needed - parameters.keys()
+        if lacking:  # torch would compute with memory that nobody wrote
+            raise ValueError(f"parameters are missing: {', '.join(sorted(lacking)[:10])}")
         return torch.func.functional_call(self.module, dict(parameters), (images,))
 
 
