@@ -58,8 +58,8 @@ class ConvDecoder(nn.Module):
             for index, values in zip(members, decoded.split([len(features[index]) for index in members]), strict=True):
                 rows, view = requests[index]
                 height, width = min(view[2], self.size), min(view[3], self.size)
-                values = values.view(len(rows), height * width, -1).transpose(1, 2)
-                blocks[index] = self._enlarged(values.reshape(-1, out, inputs, height, width), view)
+                values = values.view(len(rows), height * width, -1).transpose(1, 2).contiguous()
+                blocks[index] = self._enlarged(values.view(-1, out, inputs, height, width), view)
         return blocks
 
     def classifiers(self, x: Tensor, inputs: int) -> Tensor:

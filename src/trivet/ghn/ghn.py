@@ -135,9 +135,7 @@ class GHN(nn.Module):
             batch, groups = self._batch(graphs, head)
             for group, block in self._decoded(self._states(batch), groups):
                 for part in group.parts:
-                    values = block[part.target.kind]
-                    chosen = values if part.picked is None else values.index_select(0, part.picked)
-                    for (index, name), value in zip(part.names, spread(chosen, part.target).unbind(0), strict=True):
+                    for (index, name), value in zip(part.names, _made(part, block), strict=True):
                         results[index][name] = value
         return [
             {name: own[name] for name in graph.parameters if name in own}
@@ -166,7 +164,7 @@ class GHN(nn.Module):
             raise ValueError(
                 f"parameter `{empty[0]}` is on the meta device and has no storage; call `model.to_empty` first"
             )
-        coverage = self.coverage(graph, head=head)
+        coverage = self._plans.get((graph.key, head), lambda: self.coverage(graph, head=head))
         with torch.autocast(self.device.type, enabled=False):
             batch, groups = self._batch([graph], head)
             decoded = list(self._decoded(self._states(batch), groups))
@@ -177,7 +175,7 @@ class GHN(nn.Module):
                 raise TrivetError(f"what is predicted for `{name}` is not finite; nothing was written into the module")
         for group, block in decoded:
             for part in group.parts:
-                _write_part(part, block[part.target.kind], parameters)
+                _write_part(part, block, parameters)
         return coverage
 
     def embed(self, graphs: Sequence[Graph]) -> list[Tensor]:
@@ -233,7 +231,7 @@ class GHN(nn.Module):
                 both = self.vectors(x[group.nodes])
                 yield group, {"factor": as_factor(both[:, 0]), "offset": as_offset(both[:, 1])}
             elif group.kind == "class_weight":
-                yield group, {"class_weight": self.decoder.classifiers(x[group.nodes], group.view[1])}
+                yield group, {"class_weight": self.decoder.classifiers(x[group.nodes], group.view[1]).contiguous()}
             elif group.kind == "class_bias":
                 yield group, {"class_bias": as_offset(self.vectors.classifiers(x[group.nodes]))}
 
@@ -295,6 +293,19 @@ def _same(decoded: Tensor) -> Tensor:
     return decoded
 
 
-def _write_part(part: Part, values: Tensor, parameters: Mapping[str, Tensor]) -> None:
-    for (_, name), row in zip(part.names, part.rows, strict=True):
-        write_(parameters[name], values[row], part.target)
+def _made(part: Part, block: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """Parameters of one part, as new tensors."""
+    values = block[part.target.kind]
+    chosen = values if part.picked is None else values.index_select(0, part.picked)
+    return spread(chosen, part.target).unbind(0)
+
+
+def _write_part(part: Part, block: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    """Fill the parameters of one part."""
+    into = [parameters[name].detach() for _, name in part.names]
+    if part.target.form == "vector":
+        torch._foreach_copy_(into, list(_made(part, block)))
+        return
+    values = block[part.target.kind]
+    for parameter, row in zip(into, part.rows, strict=True):
+        write_(parameter, values[row], part.target)

@@ -92,25 +92,25 @@ def _forward(
 ) -> tuple[Tensor, _Saved]:  # fmt: skip
     count, d = h.shape
     old = torch.addmm(b_hh, h, w_hh.t())
-    old[:, : 2 * d] += b_ih[: 2 * d]
-    b_n = b_ih[2 * d :]
-    out, gates, summed = torch.empty_like(h), h.new_empty(count, 3 * d), torch.empty_like(h)
+    out, gates = torch.empty_like(h), h.new_empty(count, 3 * d)
     hidden, messages = h.new_empty(count, w1.shape[0]), h.new_empty(count, w2.shape[0])
     bank = messages.view(-1, d)
-    w1t, w2t, w_rz, w_n = w1.t(), w2.t(), w_ih[: 2 * d].t(), w_ih[2 * d :].t()
-    split = [buffer.split(plan.sizes) for buffer in (h, out, summed, hidden, messages)]
+    w1t, w2t, w_int = w1.t(), w2.t(), w_ih.t()
+    split = [buffer.split(plan.sizes) for buffer in (h, out, gates, hidden, messages)]
     old_rz, old_n = old[:, : 2 * d].split(plan.sizes), old[:, 2 * d :].split(plan.sizes)
     rz, n = gates[:, : 2 * d].split(plan.sizes), gates[:, 2 * d :].split(plan.sizes)
     r, z = gates[:, :d].split(plan.sizes), gates[:, d : 2 * d].split(plan.sizes)
-    for level, (h_l, out_l, sum_l, hidden_l, message_l) in enumerate(zip(*split, strict=True)):
+    sums = []
+    for level, (h_l, out_l, gates_l, hidden_l, message_l) in enumerate(zip(*split, strict=True)):
         total = plan.heard.sum(level, bank)
-        sum_l.copy_(total)
-        torch.addmm(old_rz[level], total, w_rz, out=rz[level]).sigmoid_()
-        new = torch.addmm(b_n, total, w_n, out=n[level]).addcmul_(r[level], old_n[level]).tanh_()
+        sums.append(total)
+        torch.addmm(b_ih, total, w_int, out=gates_l)
+        rz[level].add_(old_rz[level]).sigmoid_()
+        new = n[level].addcmul_(r[level], old_n[level]).tanh_()
         torch.lerp(new, h_l, z[level], out=out_l)
         torch.addmm(b1, out_l, w1t, out=hidden_l).relu_()
         torch.addmm(b2, hidden_l, w2t, out=message_l).relu_()
-    return out, _Saved(gates, old[:, 2 * d :], summed, hidden, messages)
+    return out, _Saved(gates, old[:, 2 * d :], torch.cat(sums), hidden, messages)
 
 
 class _Sweep(torch.autograd.Function):

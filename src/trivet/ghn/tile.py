@@ -6,7 +6,8 @@ block of at least the needed size and cuts it before it repeats it, and its rule
 numbers of inputs that do not divide the decoder's, otherwise picks just these entries.
 
 `spread` makes new tensors that gradients flow through. `write_` fills existing storage in one pass, tiling and scaling
-together, and needs no memory beyond the block. The two agree bit for bit.
+together, and needs no memory beyond the block. The two agree bit for bit. Vectors are small and many, so they take the
+way over `spread`, all of equal shape together.
 
 Not covered: kernels larger than the decoder's; the decoder enlarges them.
 """
