@@ -32,11 +32,14 @@ def eval_(
     """Predict each network's parameters once and test it untrained, with batch statistics in batch normalisation."""
     from trivet.cli.stream import answers
     from trivet.ghn.deepnets.splits import PREDEFINED, get_split
+    from trivet.ghn.folder import find_folder
 
     chosen = split or ["test"]
     for name in chosen:
         if name != PREDEFINED:
             get_split(name)
+    steps = _numbers(points)
+    find_folder(ghn)
     request = {
         "ghn": ghn,
         "config": str(config) if config else "",
@@ -44,7 +47,7 @@ def eval_(
         "networks": networks,
         "images": images,
         "twins": twins,
-        "twin": {"points": _numbers(points)},
+        "twin": {"points": steps},
     }
     rows = []
     for row in answers("trivet.tasks.ghn_eval", request, "the hypernetwork cannot be evaluated"):

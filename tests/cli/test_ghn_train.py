@@ -1,0 +1,86 @@
+"""`trivet ghn train` and `trivet ghn eval`, from the command line to a hypernetwork and its table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trivet.core.config import dump_yaml
+
+CONFIG: dict[str, Any] = {
+    "ghn": {"hid": 8, "virtual_edges": 5, "max_shape": [16, 16, 3, 3]},
+    "pool": {"size": 2, "max_macs": 3_000_000, "attention": False},
+    "data": {"name": "fashion-mnist", "validation_images": 64},
+    "training": {"steps": 2, "warmup_steps": 0, "meta_batch": 1, "images": 4},
+    "evaluation": {"networks": 2, "images": 16, "batch_size": 16},
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(dump_yaml(CONFIG))
+    return path
+
+
+def test_a_dry_run_says_what_a_configuration_means_and_loads_no_torch(trivet: Any, config: Path) -> None:
+    had_torch = "torch" in sys.modules
+    ended = trivet("ghn", "train", config, "--dry-run", "--set", "training.steps=1000")
+    assert ended.code == 0
+    assert "1,000 steps of 1 networks × 4 images: 1,000 predictions, 4,000 images of fashion-mnist" in ended.out
+    assert ("torch" in sys.modules) is had_torch
+    assert not (config.parent / "runs").exists()
+    assert json.loads(trivet("ghn", "train", config, "--dry-run", "--json").out)["predictions"] == 2
+
+
+def test_trained_and_tested(trivet: Any, config: Path) -> None:
+    ended = trivet("ghn", "train", config)
+    assert ended.code == 0, ended.err
+    assert "finished after 2 steps: runs/tiny/ghn" in ended.out
+    again = trivet("ghn", "train", config, "--json")  # done: nothing is trained twice
+    assert json.loads(again.out)["outcome"] == "finished"
+    ended = trivet("ghn", "train", config, "--set", "training.steps=3")
+    assert ended.code == 2
+    assert "found a run of another configuration" in ended.err
+    arguments = ("ghn", "eval", "runs/tiny/ghn", "--networks", "2", "--images", "16")
+    ended = trivet(*arguments)
+    assert ended.code == 0, ended.err
+    assert "test" in ended.out
+    assert "±" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"name": "fashion-mnits"}}, "fashion-mnist"),
+        ({"training": {"steps": 2, "warmup_steps": 5}}, "`warmup_steps=5` must be < steps=2"),
+        ({"pool": {"size": 1}}, "`size=1` must be ≥ 2"),
+        ({"ghn": {"encoder": "gatde"}}, "ghn.encoder"),
+    ],
+)
+def test_bad_configurations_end_before_anything_starts(
+    trivet: Any, config: Path, change: dict[str, Any], message: str
+) -> None:
+    config.write_text(dump_yaml({**CONFIG, **change}))
+    ended = trivet("ghn", "train", config)
+    assert ended.code == 2
+    assert message in ended.err
+    assert not (config.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--split", "tset"), "did you mean 'test'"),
+        (("--points", "10;20"), "must be whole numbers and commas"),
+        ((), "nowhere"),
+    ],
+)
+def test_bad_questions_to_eval(trivet: Any, arguments: tuple[str, ...], message: str) -> None:
+    ended = trivet("ghn", "eval", "nowhere", *arguments)
+    assert ended.code == 2
+    assert message in ended.err
