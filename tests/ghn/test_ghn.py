@@ -255,6 +255,15 @@ def test_copies_and_pickles_carry_no_plans(make_graph: Callable[..., Graph]) -> 
         assert torch.equal(other.predict_batch([graph])[0]["fc.weight"], expected)
 
 
+def test_plans_made_in_inference_mode_serve_gradients(network: nn.Module, graph: Graph) -> None:
+    ghn = GHN(CONFIGS["ghn2"], seed=1)
+    with torch.inference_mode():
+        expected = ghn.predict(network, graph=graph)["fc.weight"]
+    found = ghn.predict(network, graph=graph)["fc.weight"]
+    found.sum().backward()
+    assert torch.equal(found, expected)
+
+
 def test_autocast_around_it_changes_nothing(network: nn.Module, graph: Graph) -> None:
     ghn = GHN(CONFIGS["ghn3"], seed=1)
     expected = ghn.predict(network, graph=graph)

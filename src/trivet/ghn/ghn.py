@@ -209,8 +209,10 @@ class GHN(nn.Module):
             targets = [targets_of(graph, self.config, head)[0] for graph in graphs]
             return group_targets(targets, [len(graph.nodes) for graph in graphs], self.config, self.device)
 
-        batch = self._plans.get((keys, self.device), joined)
-        return batch, self._plans.get((keys, self.device, head), grouped)
+        # What is kept must serve later calls with gradients too.
+        with torch.inference_mode(False):
+            batch = self._plans.get((keys, self.device), joined)
+            return batch, self._plans.get((keys, self.device, head), grouped)
 
     def _states(self, batch: GraphBatch) -> Tensor:
         """Encode a batch: [nodes, hid]."""
