@@ -150,21 +150,23 @@ class _Modules:
     def items(self, path: str, depth: int) -> list[Cell | Block]:
         """Cells and blocks of a module."""
         found: list[Cell | Block] = [*self.own[path]]
-        beside = any(self.joins[child] for child in self.children[path])
         for child in self.children[path]:
-            framed = (
-                depth > 0
-                and child not in self.no_frame
-                and self.size[child] >= 3
-                and self.size[child] <= WRAPPER * self.size[path]
-                and (self.joins[child] or beside)
-            )
-            if framed:
+            if depth > 0 and self._is_worth_it(child, path):
                 found.append(Block(child, self.items(child, depth - 1)))
-            else:
-                wrapper = self.size[child] > WRAPPER * self.size[path]
-                found += self.items(child, depth - 1 if path and wrapper and depth < self.deepest else depth)
+                continue
+            inside = depth < self.deepest and path
+            only = sum(self._is_worth_it(grandchild, child) for grandchild in self.children[child]) == 1
+            skip = inside and only and self.size[child] > WRAPPER * self.size[path]
+            found += self.items(child, depth - 1 if skip else depth)
         return sorted(found, key=lambda item: item.index)
+
+    def _is_worth_it(self, child: str, path: str) -> bool:
+        """Whether a module gets a frame in the module around it."""
+        return (
+            child not in self.no_frame
+            and 3 <= self.size[child] <= WRAPPER * self.size[path]
+            and any(self.joins[beside] for beside in self.children[path])
+        )
 
 
 def _ancestors(path: str) -> list[str]:

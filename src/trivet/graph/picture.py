@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from trivet.graph.layout import Link, Part, arrange
 from trivet.graph.outline import Block, Cell, Outline
-from trivet.graph.sheet import Frame, Picture, Row, Sheet, cut, page_height, paint
+from trivet.graph.sheet import HEADER, Frame, Picture, Row, Sheet, cut, page_height, paint
 
 ROW, ROW_GAP = 20.0, 2.0
 """Height of a row, and space between two of a stack."""
@@ -80,9 +80,13 @@ class _Drawing:
         sheet, _ = self.sheet(block)
         if len(block.items) > 1 and sorted(sheet.nets)[len(sheet.nets) // 2] <= FEW_WIRES:
             self.can_be_cut.add(block.path)
-        found = paint(sheet, [0])
-        left = min(found.left - PADDING, -min(self.sizes.label(block), LONGEST_LABEL) - LABEL_SPACE)
-        right = max(found.right, 40.0) + PADDING
+        found, inner = Picture(), paint(sheet, [0])
+        top = 0.0 if sheet.entries else HEADER + 6
+        found.put(inner, 0.0, top)
+        found.enter, found.leave = inner.enter, inner.leave
+        found.height = top + inner.height + (0.0 if sheet.exits else PADDING)
+        left = min(inner.left - PADDING, -min(self.sizes.label(block), LONGEST_LABEL) - LABEL_SPACE)
+        right = max(inner.right, 40.0) + PADDING
         found.frames.insert(0, Frame(block, left, 0.0, right - left, found.height, -left - LABEL_SPACE))
         found.left, found.right = left, right
         return found
