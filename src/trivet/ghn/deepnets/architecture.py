@@ -10,7 +10,6 @@ used.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from trivet.core.config import build, digest
 from trivet.core.errors import unknown_name
 from trivet.ghn.deepnets.genotype import DARTS, VIT, Genotype
-from trivet.ghn.deepnets.tensors import HEADS, TensorSpec, reductions, walk
+from trivet.ghn.deepnets.tensors import HEADS, Ledger, TensorSpec, Totals, reductions, walk, walk_resnet50
 from trivet.ghn.deepnets.wiring import wiring
 
 if TYPE_CHECKING:
@@ -74,7 +73,21 @@ class Architecture(ABC):
         Raises:
             ValueError: A number of classes or channels below 1, or images smaller than 8 × 8.
         """
-        return self._count(num_classes, in_channels, image_size)[0]
+        _check_input(num_classes, in_channels, image_size)
+        return tuple(self._walk(num_classes, in_channels, image_size, lists=True).tensors)
+
+    def totals(self, num_classes: int = 10, in_channels: int = 3, image_size: int = 32) -> Totals:
+        """Parameters, multiply-accumulates and activations of one image's forward pass, all at once.
+
+        Raises:
+            ValueError: As `tensors`.
+
+        Examples:
+            >>> DARTS_NETWORK.totals()
+            Totals(parameters=919722, macs=159765504, activations=3047434)
+        """
+        _check_input(num_classes, in_channels, image_size)
+        return self._walk(num_classes, in_channels, image_size, lists=False).totals
 
     def num_parameters(self, num_classes: int = 10, in_channels: int = 3, image_size: int = 32) -> int:
         """Numbers in all parameter tensors, unused ones included.
@@ -82,20 +95,15 @@ class Architecture(ABC):
         Raises:
             ValueError: As `tensors`.
         """
-        return sum(tensor.size for tensor in self.tensors(num_classes, in_channels, image_size))
+        return self.totals(num_classes, in_channels, image_size).parameters
 
     def macs(self, num_classes: int = 10, in_channels: int = 3, image_size: int = 32) -> int:
         """Multiply-accumulates of one image's forward pass: convolutions, linear layers and attention.
 
         Raises:
             ValueError: As `tensors`.
-
-        Examples:
-            >>> DARTS_NETWORK.macs() // 10**6
-            159
         """
-        tensors, extra = self._count(num_classes, in_channels, image_size)
-        return sum(tensor.macs for tensor in tensors) + extra
+        return self.totals(num_classes, in_channels, image_size).macs
 
     def activations(self, num_classes: int = 10, in_channels: int = 3, image_size: int = 32) -> int:
         """Numbers that convolutions and linear layers put out in one image's forward pass.
@@ -106,16 +114,10 @@ class Architecture(ABC):
         Raises:
             ValueError: As `tensors`.
         """
-        tensors = self.tensors(num_classes, in_channels, image_size)
-        return sum(tensor.macs // math.prod(tensor.shape[1:]) for tensor in tensors if tensor.macs)
-
-    def _count(self, num_classes: int, in_channels: int, image_size: int) -> tuple[tuple[TensorSpec, ...], int]:
-        """Tensors, and multiply-accumulates that belong to none of them."""
-        _check_input(num_classes, in_channels, image_size)
-        return self._tensors(num_classes, in_channels, image_size)
+        return self.totals(num_classes, in_channels, image_size).activations
 
     @abstractmethod
-    def _tensors(self, num_classes: int, in_channels: int, image_size: int) -> tuple[tuple[TensorSpec, ...], int]: ...
+    def _walk(self, num_classes: int, in_channels: int, image_size: int, *, lists: bool) -> Ledger: ...
 
     def build(
         self,
@@ -234,9 +236,8 @@ class CellArchitecture(Architecture):
     def _from_plain(cls, plain: dict[str, Any]) -> CellArchitecture:
         return build(cls, plain)
 
-    def _tensors(self, num_classes: int, in_channels: int, image_size: int) -> tuple[tuple[TensorSpec, ...], int]:
-        ledger = walk(self, num_classes, in_channels, image_size)
-        return tuple(ledger.tensors), ledger.extra_macs
+    def _walk(self, num_classes: int, in_channels: int, image_size: int, *, lists: bool) -> Ledger:
+        return walk(self, num_classes, in_channels, image_size, lists=lists)
 
     def _build(self, num_classes: int, in_channels: int, image_size: int, running_statistics: bool) -> nn.Module:
         from trivet.ghn.deepnets.network import CellNetwork
@@ -298,10 +299,8 @@ class ResNet50Architecture(Architecture):
             raise ValueError(f"family 'resnet50' has no fields; remove {', '.join(map(repr, plain))}")
         return cls()
 
-    def _tensors(self, num_classes: int, in_channels: int, image_size: int) -> tuple[tuple[TensorSpec, ...], int]:
-        from trivet.ghn.deepnets.tensors import walk_resnet50
-
-        return tuple(walk_resnet50(num_classes, in_channels, image_size).tensors), 0
+    def _walk(self, num_classes: int, in_channels: int, image_size: int, *, lists: bool) -> Ledger:
+        return walk_resnet50(num_classes, in_channels, image_size, lists=lists)
 
     def _build(self, num_classes: int, in_channels: int, image_size: int, running_statistics: bool) -> nn.Module:
         from trivet.ghn.deepnets.resnet import BottleneckNetwork

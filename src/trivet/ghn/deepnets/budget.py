@@ -76,9 +76,10 @@ class Budget:
         """
         found = replace(network, channels=draws.choice(self.channels), fc_dim=draws.choice(self.fc_dim))
         about = (self.num_classes, self.in_channels, self.image_size)
+        totals = found.totals(*about)
         fits = (
-            found.num_parameters(*about) <= self.max_parameters
-            and found.macs(*about) <= self.max_macs
-            and found.activations(*about) <= self.max_activations
+            totals.parameters <= self.max_parameters
+            and totals.macs <= self.max_macs
+            and totals.activations <= self.max_activations
         )
         return found if fits else None

@@ -21,7 +21,7 @@ from trivet.ghn.deepnets.splits import PREDEFINED, Split, get_split
 RULES = ("published", "wider")
 KNOWN: tuple[Architecture, ...] = (ResNet50Architecture(), VIT_NETWORK)
 """Networks of the split "predefined"."""
-PATIENCE = 5_000
+PATIENCE = 2_000
 """Networks that a budget may refuse in a row before it is taken for impossible."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trivet.ghn.deepnets.genotype import KERNELS
 from trivet.ghn.deepnets.wiring import CellWiring, wiring
@@ -29,8 +29,7 @@ LARGE = 64
 """Images of at least this size get the stems made for ImageNet."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """A parameter tensor.
 
     Examples:
@@ -53,32 +52,51 @@ class TensorSpec:
         return math.prod(self.shape)
 
 
-def reductions(num_cells: int) -> list[bool]:
+@dataclass(slots=True)
+class Totals:
+    """Sums over a network."""
+
+    parameters: int = 0
+    """Numbers in all parameter tensors, unused ones included."""
+    macs: int = 0
+    """Multiply-accumulates of one image's forward pass."""
+    activations: int = 0
+    """Numbers that convolutions and linear layers put out in it."""
+
+
+def reductions(num_cells: int) -> tuple[bool, ...]:
     """For every cell whether it is a reduction cell: those at one and two thirds are, never the first.
 
     Examples:
         >>> reductions(8)
-        [False, False, True, False, False, True, False, False]
+        (False, False, True, False, False, True, False, False)
     """
-    return [cell > 0 and cell in (num_cells // 3, 2 * num_cells // 3) for cell in range(num_cells)]
+    return tuple(cell > 0 and cell in (num_cells // 3, 2 * num_cells // 3) for cell in range(num_cells))
 
 
 class Ledger:
-    """The list of tensors under construction.
+    """The list of tensors under construction, and their totals.
 
     Args:
         norm: "bn" or "none".
+        lists: Whether to keep the tensors; totals alone take a third of the time.
     """
 
-    def __init__(self, norm: str) -> None:
+    def __init__(self, norm: str, lists: bool = True) -> None:
         self.tensors: list[TensorSpec] = []
-        self.extra_macs = 0
-        """Multiply-accumulates without parameters: attention."""
+        self.totals = Totals()
+        self._lists = lists
         self._has_norm = norm == "bn"
 
     def weight(self, name: str, shape: tuple[int, ...], positions: int = 0, used: bool = True) -> None:
         """A tensor of which every number is used once at each of `positions` places."""
-        self.tensors.append(TensorSpec(name, shape, math.prod(shape) * positions if used else 0, used))
+        size = math.prod(shape)
+        macs = size * positions if used else 0
+        self.totals.parameters += size
+        self.totals.macs += macs
+        self.totals.activations += shape[0] * positions if used else 0
+        if self._lists:
+            self.tensors.append(TensorSpec(name, shape, macs, used))
 
     def norm(self, name: str, channels: int, used: bool = True, always: bool = False) -> None:
         """Scale and shift; nothing where the network has no norms, unless `always`."""
@@ -92,9 +110,11 @@ class Ledger:
         self.weight(f"{name}.bias", (outputs,), used=used)
 
 
-def walk(network: CellArchitecture, num_classes: int, in_channels: int, image_size: int) -> Ledger:
+def walk(
+    network: CellArchitecture, num_classes: int, in_channels: int, image_size: int, *, lists: bool = True
+) -> Ledger:
     """All tensors of a network in the order of `named_parameters()`."""
-    ledger = Ledger(network.norm)
+    ledger = Ledger(network.norm, lists)
     flags = reductions(network.num_cells)
     wired = wiring(network.genotype, flags) or ()
     channels, size = _stem(ledger, network, wired, in_channels, image_size)
@@ -216,7 +236,7 @@ def _attention(ledger: Ledger, name: str, width: int, tokens: int, used: bool) -
     ledger.norm(f"{name}.ln2", width, used, always=True)
     ledger.linear(f"{name}.ff.net.0", width, width, tokens, used)
     ledger.linear(f"{name}.ff.net.3", width, width, tokens, used)
-    ledger.extra_macs += 2 * tokens * tokens * width if used else 0
+    ledger.totals.macs += 2 * tokens * tokens * width if used else 0
 
 
 def _head(ledger: Ledger, network: CellArchitecture, features: int, num_classes: int) -> None:
@@ -230,9 +250,9 @@ def stem_channels(network: CellArchitecture, large: bool) -> int:
     return network.channels * (3 if network.preprocess and not large else 1)
 
 
-def walk_resnet50(num_classes: int, in_channels: int, image_size: int) -> Ledger:
+def walk_resnet50(num_classes: int, in_channels: int, image_size: int, *, lists: bool = True) -> Ledger:
     """All tensors of a ResNet-50 in the order of `named_parameters()`."""
-    ledger = Ledger("bn")
+    ledger = Ledger("bn", lists)
     large = image_size >= LARGE
     size = _strided(image_size, 2 if large else 1)
     ledger.weight("conv1.weight", (64, in_channels, *((7, 7) if large else (3, 3))), size * size)

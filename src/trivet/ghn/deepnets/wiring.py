@@ -9,6 +9,7 @@ reads nor what is absent. The published builder computes unread states too; the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class CellWiring:
 
     Examples:
         >>> from trivet.ghn.deepnets.genotype import VIT
-        >>> wiring(VIT, [False, True])[1]
+        >>> wiring(VIT, (False, True))[1]
         CellWiring(inputs=(False, True), operations=(False, True), states=(True,))
     """
 
@@ -40,7 +41,8 @@ class CellWiring:
         return any(self.operations)
 
 
-def wiring(genotype: Genotype, reductions: Sequence[bool]) -> tuple[CellWiring, ...] | None:
+@lru_cache(maxsize=256)  # asked for by the sampler, the architecture and each of its counts in turn
+def wiring(genotype: Genotype, reductions: tuple[bool, ...]) -> tuple[CellWiring, ...] | None:
     """Wire the cells of a network.
 
     Args:
