@@ -37,9 +37,9 @@ def test_two_calls_with_the_state_are_one() -> None:
 
 
 def test_initial_parameters_and_sizes() -> None:
-    model = LSTMLanguageModel(10_000)
+    model = LSTMLanguageModel(1_000)
     count = sum(p.numel() for p in model.parameters())
-    assert count == 2 * 800 * 10_000 + 10_000 + 4 * 800 * (800 + 800 + 2)
+    assert count == 2 * 800 * 1_000 + 1_000 + 4 * 800 * (800 + 800 + 2)
     for weight in (model.embedding.weight, model.output.weight):
         assert weight.abs().max() <= 0.1
         assert weight.std().item() == pytest.approx(0.1 / math.sqrt(3), rel=0.01)

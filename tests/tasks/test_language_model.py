@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 import torch
 
+from trivet.cli.costs import answer
 from trivet.core.config import build, merge
 from trivet.core.errors import ConfigError, MissingDataError
 from trivet.core.runfolder import RunFolder
 from trivet.models import LSTMLanguageModel
 from trivet.precision import layer_macs
+from trivet.study.plan import plan
+from trivet.study.spec import StudySpec
 from trivet.tasks.config import RunConfig
 from trivet.tasks.language_model import Streams, build_job, mean_loss, quantizes
 from trivet.tasks.run import run_task
@@ -65,10 +68,8 @@ def base(text: Path) -> dict[str, Any]:
 
 
 PRECISIONS: dict[str, dict[str, Any]] = {
-    "fp32": {},
     "RR": {"precision": {"schedule": "RR", "q_min": 4, "q_max": 8, "num_cycles": 2}},
-    "plateau": {
-        "precision": {"schedule": "static", "bits": 6},
+    "fp32-plateau": {
         "training": {
             "optimizer": {"name": "sgd", "lr": 8.0},
             "schedule": {"name": "plateau", "gamma": 0.25},
@@ -124,17 +125,15 @@ def test_kill_9_then_the_same_command_gives_the_same_bits(
     name: str, base: dict[str, Any], make_run: MakeRun, start: Start, runs: SimpleNamespace
 ) -> None:
     config = merge(base, PRECISIONS[name])
-    if name == "plateau":
+    if name == "fp32-plateau":
         config["training"]["optimizer"].pop("momentum", None)
     whole, cut = make_run("whole", config=config), make_run("cut", config=config)
     assert run_task(whole.path) == 0
     process = start(cut)
-    for _ in range(6000):
-        if len(list(cut.checkpoint_path.glob("step-*"))) and max(cut.checkpoint_path.glob("step-*")).name >= (
-            "step-00000016"
-        ):
-            break
+    deadline = time.monotonic() + 200
+    while max((path.name for path in cut.checkpoint_path.glob("step-*")), default="") < "step-00000016":
         assert process.poll() is None, cut.log_path.read_text()
+        assert time.monotonic() < deadline, "no checkpoint appeared"
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=30)
@@ -142,7 +141,7 @@ def test_kill_9_then_the_same_command_gives_the_same_bits(
     assert run_task(cut.path) == 0
     assert "resumed at step" in cut.log_path.read_text()
     runs.assert_same(cut, whole)
-    if name == "plateau":
+    if name == "fp32-plateau":
         rates = [row["lr"] for row in whole.read_metrics()]
         assert rates[0] == 8.0
         assert rates[-1] < rates[0]
@@ -266,7 +265,7 @@ def test_missing_text_is_exit_code_2(base: dict[str, Any], make_run: MakeRun) ->
 def test_a_study_is_counted_planned_tested_and_run(
     base: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`trivet cost`, `range-test` and `run` with the warm server, on one study file."""
+    """What `trivet cost` asks, `range-test`, and `run` with the warm server, on one study file."""
     import sys
 
     from trivet.__main__ import main
@@ -292,9 +291,10 @@ def test_a_study_is_counted_planned_tested_and_run(
         assert not ended.value.code, shown.err
         return json.loads(shown.out)
 
-    cost = {row["name"]: row for row in trivet("cost", "lm.yaml", "--json")["runs"]}
+    runs = [{"name": run.arm, "config": run.config} for run in plan(StudySpec.from_yaml(tmp_path / "lm.yaml"))]
+    cost = {row["name"]: row for row in answer({"runs": runs})["runs"]}
     assert [row["macs_quantized"] / row["macs"] for row in cost.values()] == [1.0, 1.0]
-    assert cost["static8"]["bitops_of_fp32"] == 192 / 3072
+    assert cost["static8"]["bitops"] == cost["fp32"]["bitops"] * 192 / 3072
     found = trivet("range-test", "lm.yaml", "--windows", "3", "--patience", "1", "--levels", "2", "--json")
     assert found["reference_learns"]
     result = trivet("run", "lm.yaml", "--json", "--no-report", "--slots", "1")
