@@ -22,7 +22,7 @@ from trivet.graph.draw import _labels, _sizes, draw, svg
 from trivet.graph.graph import Graph, Node
 from trivet.graph.outline import Block, outline
 from trivet.graph.picture import draw_outline
-from trivet.graph.sheet import ONE_COLUMN, Frame, Picture, Row
+from trivet.graph.sheet import ASPECT, ONE_COLUMN, Frame, Picture, Row
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -75,7 +75,8 @@ def graphs(draw_: Any, most: int = 24) -> Graph:
 def picture_of(graph: Graph, *, collapse: bool = False, page: float = ONE_COLUMN) -> Picture:
     """The geometry; with a small page even small graphs are cut into columns."""
     made = outline(graph, collapse=collapse)
-    with patch("trivet.graph.sheet.ONE_COLUMN", page):
+    aspect = ASPECT if page == ONE_COLUMN else 8.0
+    with patch("trivet.graph.sheet.ONE_COLUMN", page), patch("trivet.graph.sheet.ASPECT", aspect):
         return draw_outline(made, _sizes(_labels(graph, made), graph))[0]
 
 
