@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trivet.precision.noise import PERIOD, hashed_noise, layer_salt, noise_like, stream_key, stream_offset
+from trivet.precision.noise import _ROUNDS, PERIOD, hashed_noise, layer_salt, noise_like, stream_key, stream_offset
 
 
 def test_every_value_once_a_period() -> None:
@@ -21,6 +21,30 @@ def test_neighbors_are_uncorrelated_and_the_spectrum_is_flat() -> None:
     for lag in (1, 2, 3, 4, 8, 16, 32, 64, 256, 1024, 4096):
         assert abs(float((noise * noise.roll(lag)).mean())) < 5 / PERIOD**0.5, lag
     assert float(torch.fft.rfft(noise).abs()[1:].max()) / PERIOD**0.5 < 4.5
+
+
+def test_neighbors_fill_the_plane_evenly() -> None:
+    """Pairs at distances that tensors have (a row, a channel, an image) fall into 64 × 64 cells as independent ones."""
+    cells = ((hashed_noise(torch.arange(PERIOD)).double() + 0.5) * 64).long()
+    expected = PERIOD / 4096
+    for lag in (1, 2, 16, 32, 1024, 16384):
+        counts = torch.bincount(cells * 64 + cells.roll(lag), minlength=4096).double()
+        deviation = float(((counts - expected) ** 2 / expected).sum())
+        assert abs(deviation - 4095) < 5 * (2 * 4095) ** 0.5, lag
+
+
+def test_every_input_bit_moves_the_output() -> None:
+    noise = hashed_noise(torch.arange(PERIOD)).double()
+    for bit in range(21):
+        moved = (noise[torch.arange(PERIOD) ^ (1 << bit)] - noise).abs()
+        assert float(moved.mean()) == pytest.approx(1 / 3, abs=0.01), bit  # as of two independent numbers
+
+
+def test_32_bit_arithmetic_does_not_overflow() -> None:
+    start = 2**21 - 5
+    short = hashed_noise(torch.arange(start, start + 10, dtype=torch.int32))
+    assert torch.equal(short, hashed_noise(torch.arange(start, start + 10)))
+    assert max(factor for factor, _ in _ROUNDS) * (PERIOD - 1) + 40503 < 2**31
 
 
 def test_keys_decide_the_offset() -> None:

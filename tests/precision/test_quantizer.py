@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from trivet.precision.counters import Counter
 from trivet.precision.noise import noise_like
-from trivet.precision.plain import plain_grid, plain_range, round_plain
+from trivet.precision.plain import channel_grid, plain_grid, plain_range, published_grid, round_plain
 from trivet.precision.quantizer import (
     AffineQuantizer,
     PublishedQuantizer,
@@ -281,6 +281,43 @@ def test_the_short_way_equals_the_general_one(bits: int, stochastic: bool, dtype
         torch.testing.assert_close(round_plain(x, short, noise), round_to_grid(x, grid, noise), rtol=1e-6, atol=0)
         codes = round_plain(x, short._replace(clamp=False), noise) / short.scale
         assert short.clamp or codes.round().unique().numel() <= 2**bits
+
+
+@pytest.mark.parametrize("bits", [1, 3, 8, 16])
+@pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(3, 4, 5, 6), (3, 100_000)])
+def test_the_short_published_way_equals_the_general_one(
+    bits: int, stochastic: bool, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(bits)
+    for x in (torch.randn(shape).to(dtype) + 0.7, torch.full(shape, 2.5, dtype=dtype), torch.zeros(shape, dtype=dtype)):
+        noise = noise_like(x, 17) if stochastic else None
+        expected = published_round(x, x.min(), x.max() - x.min(), levels(bits), noise)
+        grid = published_grid(x.min().item(), x.max().item(), 2.0**bits - 1, double=dtype == torch.float64)
+        assert torch.equal(round_plain(x, grid, noise), expected)
+        own = x.clone()
+        assert round_plain(own, grid, noise, out=own) is own
+        assert torch.equal(own, expected)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_short_way_for_channels_equals_the_general_one(bits: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(bits)
+    for i in range(20):
+        x = (torch.randn(6, 4, 3, 3) + i % 5 - 2).to(dtype)
+        x[0], x[1] = 0.0, -3.0
+        for dims in ((1, 2, 3), (0, 2, 3)):
+            low, high, _ = finite_range(x, dims)
+            grid = make_grid(low, high, levels(bits))
+            short = channel_grid(x, dims, 2.0**bits - 1)
+            assert short is not None
+            assert all(torch.equal(a, b) for a, b in zip((short.scale, short.first, short.last), grid, strict=True))
+            assert torch.equal(round_plain(x, short), round_to_grid(x, grid))
+            assert torch.equal(AffineQuantizer().rows(x, levels(bits), dims), round_to_grid(x, grid))
+    x[2, 1] = float("nan")
+    assert channel_grid(x, (1, 2, 3), 7.0) is None
 
 
 def test_stochastic_rounding_does_not_cut_the_ends() -> None:

@@ -64,7 +64,7 @@ class Buffers:
             keep_freed_memory()
             storage = torch.UntypedStorage(size)
             self._kept.append(storage)
-        return x.new_empty(0).set_(storage, 0, x.shape, x.stride())  # pyrefly: ignore[bad-argument-type]
+        return x.new_empty(0).set_(storage, 0, x.shape, x.stride())
 
     def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:
         return Buffers, ()
@@ -135,7 +135,7 @@ class _Look(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:  # pyrefly: ignore[bad-override]
         grad = grads[0]
         references = sys.getrefcount(grad)
         ctx.tell((references, _counts(grad)))
@@ -148,7 +148,7 @@ def _counts(grad: torch.Tensor) -> tuple[int, int]:
 
 
 def _owners(storage: torch.UntypedStorage) -> int:
-    return torch._C._storage_Use_Count(storage._cdata)  # pyrefly: ignore[missing-attribute]
+    return torch._C._storage_Use_Count(storage._cdata)
 
 
 def _bytes(storage: torch.UntypedStorage) -> int:

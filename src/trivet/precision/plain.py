@@ -1,4 +1,4 @@
-"""The short way to round a whole tensor in eager code on a CPU, where reading a number out of a tensor is free.
+"""The short way to round a tensor in eager code on a CPU, where reading a number out of a tensor is free.
 
 Range and grid are Python numbers, computed in the precision of the tensor so that they equal those of `rounding.py`.
 The passes over the data (scale and add noise, round, scale back) go piece by piece, so that all but the first find the
@@ -6,7 +6,9 @@ data in the processor's cache, and the limits of the grid are enforced only wher
 
 The published rounding goes the same way, with the operations of `rounding.published_round` in their order.
 
-Not covered: tensors with elements that are not finite, and one range per channel; `rounding.py` does those.
+Weights, with one range per channel, are small: their passes go over the whole tensor.
+
+Not covered: tensors with elements that are not finite; `rounding.py` does those.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import numpy as np
 import torch
 
 from trivet.precision.layout import in_memory_order
-from trivet.precision.rounding import FLOOR, PUBLISHED_FLOOR, STEPS_LOST, range_limit
+from trivet.precision.rounding import FLOOR, PUBLISHED_FLOOR, STEPS_LOST, range_limit, raw_range
 
 _PIECE = 2**17
 """Elements of a piece: half a megabyte in float32."""
@@ -41,6 +43,17 @@ class PublishedGrid(NamedTuple):
     scale: float
     low: float
     levels: float
+
+
+class ChannelGrid(NamedTuple):
+    """Grids of the channels of a tensor, as tensors that broadcast against it."""
+
+    scale: torch.Tensor
+    inverse: torch.Tensor
+    first: torch.Tensor
+    last: torch.Tensor
+    clamp: bool
+    """Whether an element could be rounded beyond the grid."""
 
 
 def plain_extremes(x: torch.Tensor) -> tuple[float, float] | None:
@@ -115,9 +128,35 @@ def published_grid(low: float, high: float, levels: float, *, double: bool = Fal
     return PublishedGrid(float(scale), low, levels)
 
 
+def channel_grid(x: torch.Tensor, dims: tuple[int, ...], levels: float) -> ChannelGrid | None:
+    """The grids of `rounding.make_grid` for one range per channel; None when an element is not finite or too large.
+
+    Args:
+        x: float32 or float64.
+        dims: Dimensions that are not those of the channels.
+        levels: 2^b − 1.
+
+    Examples:
+        >>> grid = channel_grid(torch.tensor([[-1.0, 2.0], [0.0, 6.0]]), (1,), 3.0)
+        >>> None if grid is None else grid.scale.tolist()
+        [[1.0], [2.0]]
+    """
+    a, b = (extreme.numpy() for extreme in raw_range(x, dims))
+    limit = range_limit(x.dtype)
+    if not (a.min() >= -limit and b.max() <= limit):  # false for NaN too
+        return None
+    a, b, steps = np.minimum(a, 0.0), np.maximum(b, 0.0), np.float32(levels)
+    scale = np.maximum(b / steps - a / steps, FLOOR)
+    below = np.minimum(np.rint(-a / scale), steps)
+    inverse, first, last = 1.0 / scale, -below, steps - below
+    clamp = bool((np.rint(a * inverse) < first).any() or (np.rint(b * inverse) > last).any())
+    as_tensor = torch.from_numpy
+    return ChannelGrid(as_tensor(scale), as_tensor(inverse), as_tensor(first), as_tensor(last), clamp)
+
+
 def round_plain(
     x: torch.Tensor,
-    grid: PlainGrid | PublishedGrid,
+    grid: PlainGrid | PublishedGrid | ChannelGrid,
     noise: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -125,8 +164,8 @@ def round_plain(
 
     Args:
         x: float32 or float64, all finite.
-        grid: From `plain_grid` or `published_grid`.
-        noise: Same shape; added before rounding, in units of the scale.
+        grid: From `plain_grid`, `published_grid` or `channel_grid`.
+        noise: Same shape; added before rounding, in units of the scale; not for grids of channels.
         out: Where to write, laid out like x, or x itself; fresh memory when left out.
 
     Examples:
@@ -136,6 +175,9 @@ def round_plain(
         [1.0, 2.0, 4.0]
     """
     y = torch.empty_like(x) if out is None else out
+    if isinstance(grid, ChannelGrid):
+        _round_channels(grid, x, y)
+        return y
     whole = [in_memory_order(tensor) for tensor in ((x, y) if noise is None else (x, y, noise))]
     split = x.numel() > _PIECE and all(tensor.is_contiguous() for tensor in whole)
     work = _round if isinstance(grid, PlainGrid) else _round_published
@@ -155,6 +197,15 @@ def _round(grid: PlainGrid, x: torch.Tensor, y: torch.Tensor, noise: torch.Tenso
     y.round_()
     if grid.clamp:
         y.clamp_(grid.first, grid.last)
+    y.mul_(grid.scale)
+
+
+def _round_channels(grid: ChannelGrid, x: torch.Tensor, y: torch.Tensor) -> None:
+    torch.mul(x, grid.inverse, out=y)
+    y.round_()
+    if grid.clamp:
+        torch.maximum(y, grid.first, out=y)
+        torch.minimum(y, grid.last, out=y)
     y.mul_(grid.scale)
 
 

@@ -29,8 +29,10 @@ from trivet.precision.buffers import Buffers, is_unshared
 from trivet.precision.counters import Counter
 from trivet.precision.noise import noise_like
 from trivet.precision.plain import (
+    ChannelGrid,
     PlainGrid,
     PublishedGrid,
+    channel_grid,
     plain_extremes,
     plain_grid,
     plain_range,
@@ -145,6 +147,8 @@ class AffineQuantizer:
 
     def rows(self, x: torch.Tensor, levels: torch.Tensor, dims: tuple[int, ...] = ()) -> torch.Tensor:
         """Round with one range per index of the dimensions that are not among `dims`, straight-through."""
+        if in_eager_cpu(x) and (grid := _weight_grid(widen(x.detach()), levels.item(), dims)) is not None:
+            return _RoundPlain.apply(x, grid, None)
         with torch.no_grad():
             low, high, bad = finite_range(widen(x), dims)
             grid = make_grid(low, high, levels)
@@ -210,6 +214,14 @@ class PublishedQuantizer:
         return _PublishedRound.apply(x, low, high - low, levels)
 
 
+def _weight_grid(wide: torch.Tensor, levels: float, dims: tuple[int, ...]) -> PlainGrid | ChannelGrid | None:
+    """The grid of a tensor whose range is its own, where that needs no tensors of ranges."""
+    if dims:
+        return channel_grid(wide, dims, levels)
+    found = plain_range(wide)
+    return None if found is None else plain_grid(*found, levels, double=wide.dtype == torch.float64)
+
+
 def quantize_output_gradient(
     y: torch.Tensor,
     levels: torch.Tensor,
@@ -258,7 +270,7 @@ class _RoundToGrid(torch.autograd.Function):
 class _RoundPlain(torch.autograd.Function):
     @staticmethod
     def forward(  # pyrefly: ignore[bad-override]
-        ctx: Any, x: torch.Tensor, grid: PlainGrid | PublishedGrid, buffers: Buffers | None
+        ctx: Any, x: torch.Tensor, grid: PlainGrid | PublishedGrid | ChannelGrid, buffers: Buffers | None
     ) -> torch.Tensor:
         wide = widen(x)
         if wide is not x:  # a copy already
@@ -310,7 +322,8 @@ class _RoundGradient(torch.autograd.Function):
         ctx: Any, *grads: torch.Tensor
     ) -> tuple[torch.Tensor, None, None, None, None, None, None]:
         grad = grads[0]
-        references = sys.getrefcount(grad)  # counted here, before this function makes more
+        # Counted here, before this function makes more.
+        references = 0 if torch.compiler.is_compiling() else sys.getrefcount(grad)
         if grad.numel() == 0:
             return grad, None, None, None, None, None, None
         wide = widen(grad)

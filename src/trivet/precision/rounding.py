@@ -200,8 +200,8 @@ def published_round(
         [0.0, 1.0, 3.0]
     """
     scale = (span / levels).clamp(min=PUBLISHED_FLOOR)
-    y = (x - low) / scale
+    y = (x - low).div_(scale)
     if noise is not None:
-        y = y + noise
-    y = torch.minimum(y.clamp(min=0.0), levels)
-    return y.round() * scale + low
+        y.add_(noise)
+    y = torch.minimum(y.clamp_(min=0.0), levels)
+    return y.round_().mul_(scale).add_(low)
