@@ -79,8 +79,9 @@ class CriticalPeriod(Result):
         what = "a deficit from the beginning" if self.kind == "length" else "a window of low precision"
         above = f"damage above {plain_number(self.margin)}"
         if self.estimate is not None:
-            side = "up to a length of" if self.kind == "length" else "from a start at step"
-            found = f"does no {above} {side} about {plain_number(self.estimate)} steps"
+            place = f"about {plain_number(self.estimate)}"
+            side = f"up to a length of {place} steps" if self.kind == "length" else f"from a start at step {place} on"
+            found = f"does no {above} {side}"
         elif max(damage.fitted for damage in self.damages) < self.margin:
             found = f"does no {above} at any {self.kind} tried"
         else:
