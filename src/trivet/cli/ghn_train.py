@@ -41,7 +41,7 @@ def train(
         return
     folder = RunFolder(out or Path("runs") / config.stem)
     _write_config(folder, made)
-    code = _run(folder, made, processes)
+    code = 0 if folder.is_done else _run(folder, made, processes)
     if code:
         talk(f"stopped; the same command goes on in {folder.path}" if code > 128 else f"see {folder.error_path}")
         raise typer.Exit(INTERRUPTED if code == 128 + signal.SIGINT else code if code < 128 else FAILED)

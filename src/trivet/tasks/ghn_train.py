@@ -77,6 +77,7 @@ def _fit(setting: Setting, folder: RunFolder, group: Group, stop: StopFlag) -> M
     training = config.training
     networks = setting.networks("train", config.pool.size, dropout=training.dropout, workers=training.workers)
     unseen = setting.networks("val", config.evaluation.networks)
+    networks.prepare()  # not a part of training's time
     images = setting.images.validation.head(config.evaluation.images)
     ghn = new_ghn(config)
     if training.start_std:

@@ -40,6 +40,13 @@ def test_a_pool_forgets_what_was_not_used_for_longest(entries: list[Entry]) -> N
         networks[3]
 
 
+def test_small_pools_are_made_before_training(entries: list[Entry]) -> None:
+    few, many = Pool(entries), Pool(entries, keep=2)
+    few.prepare()
+    many.prepare()
+    assert (len(few._made), len(many._made)) == (3, 0)
+
+
 def test_every_parameter_in_use_is_predicted_with_its_shape(entries: list[Entry], ghn: GHN) -> None:
     networks = Pool(entries)
     chosen = [networks[number] for number in range(3)]

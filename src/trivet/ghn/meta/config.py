@@ -68,7 +68,7 @@ class MetaTrainingConfig:
     """The `training` section: one step takes a meta-batch of architectures.
 
     Examples:
-        >>> MetaTrainingConfig(steps=100).meta_batch
+        >>> MetaTrainingConfig(steps=200).meta_batch
         4
         >>> MetaTrainingConfig(steps=100, warmup_steps=100)
         Traceback (most recent call last):

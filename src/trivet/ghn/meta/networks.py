@@ -102,6 +102,12 @@ class Pool:
         self._made.move_to_end(index)
         return self._made[index]
 
+    def prepare(self) -> None:
+        """Make all networks now, if they are few enough to be kept; a large pool's are left to the workers."""
+        if len(self.entries) <= self._keep:
+            for number in range(len(self.entries)):
+                self[number]
+
     def ahead(self, numbers: Iterable[int]) -> None:
         """Have the graphs of these networks made, if there are workers; asking again costs nothing."""
         if self._executor is None:
