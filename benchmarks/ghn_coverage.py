@@ -72,7 +72,7 @@ def examine(ghn: GHN, case: Case, largest: float) -> Row:
 def table(groups: dict[str, list[Row]]) -> str:
     """Groups, and the reasons for which tensors are kept, as Markdown."""
     lines = [
-        "| group | models | no exception | decoded | fully predicted | tensors | predicted | kept | of the parameters |",
+        "| group | models | no exception | decoded | fully predicted | tensors | predicted | kept | parameters |",
         "|---" * 9 + "|",
     ]
     for group, rows in groups.items():
