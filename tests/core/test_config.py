@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.core import config
-from trivet.core.errors import ConfigError
+from trivet.core.config import build, to_plain
+from trivet.core.errors import ConfigError, Problem
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,3 +264,46 @@ def test_bad_yaml_is_told_in_one_clause(text: str) -> None:
     assert message.count("found") == 1
     assert ": found expected" not in message
     assert "line" in message
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Drink:
+    kind: str = ""
+
+    @staticmethod
+    def variant_of(section: Mapping[str, Any]) -> type[_Drink]:
+        if section.get("kind") == "tea":
+            return _Tea
+        raise ConfigError([Problem("", "kind", "milk", "tea")])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Tea(_Drink):
+    minutes: int = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Order:
+    drink: _Drink
+    table: int
+
+
+def test_a_section_whose_class_depends_on_its_content() -> None:
+    order = build(_Order, {"drink": {"kind": "tea", "minutes": 4}, "table": 1})
+    assert order.drink == _Tea(kind="tea", minutes=4)
+    assert to_plain(order) == {"drink": {"kind": "tea", "minutes": 4}, "table": 1}
+
+
+@pytest.mark.parametrize(
+    ("drink", "keys"),
+    [
+        ({"kind": "milk"}, ["drink.kind", "table"]),
+        ({"kind": "tea", "minute": 4}, ["drink.minute", "table"]),
+        (5, ["drink", "table"]),
+    ],
+)
+def test_a_section_of_no_class_is_reported_with_the_rest(drink: Any, keys: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(_Order, {"drink": drink, "table": "x"}, file="o.yaml")
+    assert sorted(problem.key for problem in caught.value.problems) == keys
+    assert {problem.file for problem in caught.value.problems} == {"o.yaml"}

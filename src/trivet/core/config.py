@@ -84,7 +84,7 @@ def _with_variants(
     Such a section is declared by a class with a static method `variant_of(section)`, which returns the class to build.
     A section that is refused is taken out of the mapping, and named, so that nobody misses it.
     """
-    values = {str(name): value for name, value in mapping.items()}
+    values = dict(mapping)
     problems: list[Problem] = []
     refused: set[tuple[str, ...]] = set()
     for name, hint in typing.get_type_hints(cls).items():
