@@ -14,7 +14,7 @@ from torch import nn
 from trivet.precision import PrecisionController, PrecisionSchedule, quantize_
 from trivet.precision.buffers import SMALLEST, Buffers, unshared_counts
 from trivet.precision.counters import Counter
-from trivet.precision.quantizer import quantize_output_gradient
+from trivet.precision.quantizer import AffineQuantizer, quantize_output_gradient
 
 LARGE = SMALLEST // 4
 
@@ -170,3 +170,20 @@ def test_training_is_the_same_without_reuse(quantizer: str, monkeypatch: pytest.
     monkeypatch.setattr(Buffers, "like", lambda self, x: torch.empty_like(x))
     monkeypatch.setattr("trivet.precision.quantizer.is_unshared", lambda grad, references: False)
     assert all(torch.equal(a, b) for a, b in zip(train(), expected, strict=True))
+
+
+class Labelled(torch.Tensor):
+    """A tensor that is more than memory with a shape."""
+
+
+def test_subclasses_go_the_general_way() -> None:
+    torch.manual_seed(0)
+    plain = torch.randn(4, LARGE)
+    x = plain.as_subclass(Labelled)
+    buffers = Buffers()
+    buffers.like(x)
+    assert buffers._kept == []
+    quantizer, seven = AffineQuantizer(), torch.tensor(7.0)
+    got = quantizer.rows(x, seven, (1,))
+    assert isinstance(got, Labelled)
+    assert torch.equal(got.as_subclass(torch.Tensor), quantizer.rows(plain, seven, (1,)))

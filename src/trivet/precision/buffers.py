@@ -51,7 +51,7 @@ class Buffers:
     def like(self, x: torch.Tensor) -> torch.Tensor:
         """An uninitialized tensor with the shape, dtype and layout of another, nobody else's."""
         size = x.numel() * x.element_size()
-        if size < SMALLEST or x.device.type != "cpu" or not in_memory_order(x).is_contiguous():
+        if size < SMALLEST or x.device.type != "cpu" or is_subclass(x) or not in_memory_order(x).is_contiguous():
             return torch.empty_like(x)
         idle = [storage for storage in self._kept if _owners(storage) == 1]
         fitting = [storage for storage in idle if storage.nbytes() >= size]
@@ -68,6 +68,16 @@ class Buffers:
 
     def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:
         return Buffers, ()
+
+
+def is_subclass(x: torch.Tensor) -> bool:
+    """Whether a tensor is more than memory with a shape, such as the part of a tensor that several processes share.
+
+    Examples:
+        >>> is_subclass(torch.nn.Parameter(torch.zeros(2)))
+        False
+    """
+    return type(x) not in (torch.Tensor, torch.nn.Parameter)
 
 
 @lru_cache(maxsize=1)
@@ -98,7 +108,7 @@ def is_unshared(grad: torch.Tensor, references: int) -> bool:
 
 def _is_ordinary(grad: torch.Tensor) -> bool:
     return (
-        type(grad) is torch.Tensor
+        not is_subclass(grad)
         and grad.layout == torch.strided
         and not grad.requires_grad
         and not grad.is_inference()

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import torch
 from torch.autograd.function import once_differentiable
 
-from trivet.precision.buffers import Buffers, is_unshared
+from trivet.precision.buffers import Buffers, is_subclass, is_unshared
 from trivet.precision.counters import Counter
 from trivet.precision.noise import noise_like
 from trivet.precision.plain import (
@@ -216,6 +216,8 @@ class PublishedQuantizer:
 
 def _weight_grid(wide: torch.Tensor, levels: float, dims: tuple[int, ...]) -> PlainGrid | ChannelGrid | None:
     """The grid of a tensor whose range is its own, where that needs no tensors of ranges."""
+    if is_subclass(wide):
+        return None
     if dims:
         return channel_grid(wide, dims, levels)
     found = plain_range(wide)
