@@ -42,7 +42,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"factors": {"precision": ["fp32"]}}, "factors.precision", "a list", "level → patch"),
     ({"factors": {"precision": 3}}, "factors.precision", "3", "level → patch"),
     ({"factors": "precision"}, "factors", "'precision'", "a mapping"),
-    ({"factors": {"other": {"a": {"lr": 1}}}}, "factors.other.a.lr", "unknown key", "task, training"),
+    ({"factors": {"other": {"a": {"lr": 1}}}}, "factors.other.a.lr", "unknown key", "task, init, training"),
     ({"factors": {"precision": {"a · b": {}}}}, "factors.precision.a · b", "the name", "without '·'"),
     ({"factors": {"precision": {True: {}}}}, "factors.precision.True", "the name True", "quote it"),
     ({"seeds": -1}, "seeds", "-1", "≥ 1"),
