@@ -117,7 +117,7 @@ class MetaTrainingConfig:
     as it is, about 0.1 for GHN-2, with which networks without normalisation put out nothing but zeros."""
     curriculum_steps: int = 0
     """Steps over which the number of architectures grows from one meta-batch to the whole pool, by equal factors; 0
-    trains on all of them at once."""
+    trains on all of them at once. Too short a growth forgets what the first few were predicted by."""
     dropout: bool = True
     """Keep the sampled architectures' dropout layers while the hypernetwork trains."""
     autocast: Literal["none", "bf16"] = "none"
