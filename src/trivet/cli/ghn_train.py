@@ -76,6 +76,9 @@ def _plan(config: MetaConfig, plain: dict[str, Any], json: bool) -> None:
         f"{training.steps:,} steps of {training.meta_batch} networks × {training.images} images: "
         f"{training.steps * training.meta_batch:,} predictions, {images:,} images of {config.data.name}"
     )
+    for name, budget in (("processor", training.cpu_seconds), ("wall", training.seconds)):
+        if budget:
+            print(f"or as many as fit into {budget:,.0f} {name} seconds")
     print(f"{config.pool.size:,} architectures of at most {config.pool.max_macs / 1e6:g} M multiply-accumulates")
 
 

@@ -1,9 +1,9 @@
 """The size of what a new hypernetwork predicts.
 
 With the usual initial weights a decoder puts out numbers of standard deviation 0.1 where the normalisation by fan-in
-expects 1. Batch normalisation hides that. Without it, every layer divides the signal by ten: all images get equal logits
-and only the classifier's bias a gradient. With standard deviation 1 the sums in a network without norms explode. Among
-six such networks all were trainable at 0.5. So the decoder's last layer is scaled once, to what is asked for.
+expects 1. Batch normalisation hides that. Without it, every layer divides the signal by ten: all images get equal
+logits and only the classifier's bias a gradient. With standard deviation 1 the sums in a network without norms explode;
+at 0.5 all of six such networks had finite, different logits. So the decoder's last layer is scaled once, as asked for.
 
 Not covered: scales and biases, which start near 1 and 0.
 """
