@@ -5,7 +5,7 @@ import pytest
 
 from trivet.ghn import folder
 from trivet.ghn.config import GHNConfig
-from trivet.ghn.folder import find_folder, names, read_config
+from trivet.ghn.folder import find_folder, names, read_config, weights_digest
 
 GOOD = {"format": 1, "kind": "ghn", **GHNConfig.named("ghn2").to_dict()}
 
@@ -36,6 +36,7 @@ def test_configurations_come_back(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("{", "is no JSON file"),
+        ("[" * 100_000, "is no JSON file"),
         ([1], "is not that of a hypernetwork"),
         ({**GOOD, "kind": "bert"}, "is not that of a hypernetwork"),
         ({**GOOD, "format": 9}, "format 9 and this version reads 1"),
@@ -52,3 +53,19 @@ def test_damaged_configurations_are_refused_by_file(tmp_path: Path, content: obj
 def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         read_config(tmp_path)
+
+
+def test_the_digest_is_that_of_configuration_and_weights(tmp_path: Path) -> None:
+    written(tmp_path, GOOD)
+    with pytest.raises(ValueError, match=r"model\.safetensors cannot be read"):
+        weights_digest(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    first = weights_digest(tmp_path)
+    assert first == weights_digest(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"two")
+    assert weights_digest(tmp_path) != first
+
+
+def test_the_empty_name_is_no_folder() -> None:
+    with pytest.raises(ValueError, match="no folder ''"):
+        find_folder("")

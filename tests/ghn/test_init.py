@@ -153,3 +153,47 @@ def test_half_precision_and_channels_last_modules_keep_type_and_strides(ghn: GHN
     assert net.conv.weight.dtype is torch.bfloat16
     assert net.conv.weight.stride() == strides
     torch.testing.assert_close(net.conv.weight.float(), ghn.predict(Net(), X)["conv.weight"], rtol=1e-2, atol=1e-2)
+
+
+def test_frozen_whole_and_shared_parameters_are_kept_and_listed(ghn: GHN) -> None:
+    net = Net()
+    net.fc.weight.requires_grad_(False)
+    net.bn.bias = nn.Parameter(torch.zeros(1).expand(24))
+    before = state_of(net)
+    with pytest.raises(ValueError, match=r"frozen|share one place"):
+        init_(net, ghn, X, strict=True)
+    assert_same(net, before)
+    report = init_(net, ghn, X)
+    assert report.kept["fc.weight"] == "it is frozen (`requires_grad=False`)"
+    assert "share one place" in report.kept["bn.bias"]
+    assert torch.equal(net.fc.weight, before["fc.weight"])
+    assert not torch.equal(net.conv.weight, before["conv.weight"])
+
+
+def test_integers_are_kept_before_anything_is_written(ghn: GHN) -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(8, 8)
+            self.weight = nn.Parameter(torch.ones(8, 8, dtype=torch.int8), requires_grad=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.linear(self.first(x), self.weight.float())
+
+    net = Whole()
+    report = init_(net, ghn, torch.zeros(1, 8))
+    assert "weight" in report.kept
+    assert bool((net.weight == 1).all())
+
+
+def test_what_half_precision_cannot_hold_is_never_written(ghn: GHN) -> None:
+    loud = copy.deepcopy(ghn)
+    with torch.no_grad():
+        for parameter in loud.decoder.parameters():
+            parameter *= 200
+    net = Net().half()
+    before = state_of(net)
+    assert all(bool(value.isfinite().all()) for value in loud.predict(Net(), X).values())
+    with pytest.raises(TrivetError, match="not finite in float16"):
+        init_(net, loud, X.half())
+    assert_same(net, before)

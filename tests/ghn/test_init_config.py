@@ -13,6 +13,7 @@ from trivet.ghn.init_config import InitConfig
 def folder(tmp_path: Path) -> str:
     content = {"format": 1, "kind": "ghn", **GHNConfig.named("ghn2").to_dict()}
     (tmp_path / "config.json").write_text(json.dumps(content))
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
     return str(tmp_path)
 
 
@@ -41,3 +42,20 @@ def test_slips_in_a_file_are_named() -> None:
         build(InitConfig, {"gnh": "x"})
     with pytest.raises(ConfigError, match="keep"):
         build(InitConfig, {"ghn": "x", "head": "keeep"})
+
+
+def test_a_run_is_pinned_to_the_weights_it_was_planned_with(folder: str) -> None:
+    pinned = InitConfig(ghn=folder).pinned()
+    assert len(pinned.digest) == 12
+    assert pinned.pinned() == pinned
+    pinned.check(num_classes=10)
+    (Path(folder) / "model.safetensors").write_bytes(b"others")
+    assert InitConfig(ghn=folder).pinned() != pinned
+    with pytest.raises(ValueError, match="has other weights now"):
+        pinned.check(num_classes=10)
+
+
+def test_what_is_not_there_is_not_pinned_but_refused_later() -> None:
+    assert InitConfig(ghn="no-such-one").pinned() == InitConfig(ghn="no-such-one")
+    with pytest.raises(ValueError, match="no effect without a `ghn`"):
+        InitConfig(digest="abc")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import random
 import subprocess
 import sys
@@ -137,3 +139,14 @@ def test_words_keep_the_order_of_checkpoints(monkeypatch: pytest.MonkeyPatch) ->
 def test_graphs_load_without_torch() -> None:
     code = "import sys, trivet.graph.graph, trivet.graph.vocabulary; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_graphs_are_pickled_and_copied_as_values() -> None:
+    graph = Graph(
+        nodes=(Node(name="input", op="input"), Node(name="w", op="conv", parameters=("w",), shape=(2, 3))),
+        edges=((0, 1),),
+        unplaced={"b": "unused"},
+    )
+    for other in (pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph)):
+        assert other == graph
+        assert other.key == graph.key

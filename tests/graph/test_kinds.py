@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -287,3 +289,34 @@ def test_equal_twice_and_for_a_copy_without_weights() -> None:
     bare = graph_of(copy.deepcopy(module).to("meta"), torch.zeros(2, 4, 8))
     assert first == second == bare
     assert first.key == second.key == bare.key
+
+
+@pytest.mark.parametrize("compiled", ["script", "trace"])
+def test_torchscript_is_run_for_real_and_seen_whole(compiled: str) -> None:
+    plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    x = torch.zeros(1, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = torch.jit.script(plain) if compiled == "script" else torch.jit.trace(plain, x)
+    graph = graph_of(module, x)
+    assert graph.method == "real"
+    assert not graph.unplaced
+    assert [node.op for node in graph.nodes] == [node.op for node in graph_of(plain, x).nodes]
+
+
+def test_a_dataclass_with_slots_is_an_output_like_any_other() -> None:
+    @dataclass(slots=True)
+    class Out:
+        scores: torch.Tensor
+        hidden: torch.Tensor
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> Out:
+            hidden = self.a(x)
+            return Out(self.b(hidden), hidden)
+
+    assert not graph_of(Net(), torch.zeros(1, 3)).unplaced

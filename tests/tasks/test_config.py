@@ -24,7 +24,7 @@ def test_defaults_are_written_out() -> None:
     assert plain["task"]["name"] == "image-classification"
     assert plain["task"]["data"] == "fashion-mnist"
     assert plain["precision"]["schedule"] == "none"
-    assert plain["init"] == {"ghn": "", "head": "predict"}
+    assert plain["init"] == {"ghn": "", "head": "predict", "digest": ""}
     assert plain["seed"] == 0
     assert list(plain) == ["task", "init", "training", "precision", "environment", "seed"]
 

@@ -7,6 +7,7 @@ Not covered: the weights (`store.py`). Nothing here imports torch.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,31 @@ def find_folder(name_or_folder: str | Path) -> Path:
         ValueError: no folder 'no-such-one' here, and ...
     """
     folder = Path(name_or_folder)
-    if folder.is_dir():
+    if str(name_or_folder) and folder.is_dir():
         return folder
     name, known = str(name_or_folder), names()
     if name not in known:
         or_name = unknown_name("hypernetwork", name, known) if known else "no hypernetwork comes with this version"
         raise ValueError(f"no folder {name!r} here, and {or_name}; give a folder with config.json and {WEIGHTS}")
     return SHIPPED / name
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 of a hypernetwork's configuration and weights, 12 hex digits: the same name can hold other weights later.
+
+    Raises:
+        ValueError: A file of the hypernetwork is missing.
+    """
+    found = hashlib.sha256()
+    for name in ("config.json", WEIGHTS):
+        try:
+            with (folder / name).open("rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise ValueError(
+                f"{folder / name} cannot be read: {error.strerror}; it belongs to a hypernetwork"
+            ) from error
+    return found.hexdigest()[:12]
 
 
 def read_config(folder: Path) -> GHNConfig:
@@ -62,7 +81,7 @@ def read_config(folder: Path) -> GHNConfig:
         content: Any = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}; a hypernetwork's folder holds one") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON file: {error}") from error
     if not isinstance(content, dict) or content.pop("kind", "") != "ghn":
         raise ValueError(f'{path} is not that of a hypernetwork: it lacks `"kind": "ghn"`')

@@ -23,11 +23,11 @@ from trivet.ghn.config import GHNConfig, Head
 from trivet.ghn.decoder import VectorDecoder, make_decoder
 from trivet.ghn.gated import GatedEncoder, MLPEncoder
 from trivet.ghn.graphormer import GraphormerEncoder
-from trivet.ghn.groups import Group, Part, group_targets
+from trivet.ghn.groups import Group, group_targets
 from trivet.ghn.normalize import factor, offset
 from trivet.ghn.shapes import ShapeVocabulary
 from trivet.ghn.targets import Coverage, targets_of
-from trivet.ghn.tile import spread, write_
+from trivet.ghn.writing import made, overflows, why_unwritable, write_part
 
 if TYPE_CHECKING:
     from trivet.graph.graph import Graph
@@ -135,7 +135,7 @@ class GHN(nn.Module):
             batch, groups = self._batch(graphs, head)
             for group, block in self._decoded(self._states(batch), groups):
                 for part in group.parts:
-                    for (index, name), value in zip(part.names, _made(part, block), strict=True):
+                    for (index, name), value in zip(part.names, made(part, block), strict=True):
                         results[index][name] = value
         return [
             {name: own[name] for name in graph.parameters if name in own}
@@ -149,6 +149,7 @@ class GHN(nn.Module):
         """Write predicted parameters into a module, in one pass over its storage; arguments as for `predict`.
 
         Everything is checked before the first parameter is touched. Strides, types and devices of the parameters stay.
+        Frozen parameters, and those that cannot hold what is predicted, keep their values and are listed.
 
         Returns:
             What was predicted, and what kept its own values, with the reasons.
@@ -165,6 +166,8 @@ class GHN(nn.Module):
                 f"parameter `{empty[0]}` is on the meta device and has no storage; call `model.to_empty` first"
             )
         coverage = self._plans.get((graph.key, head), lambda: self.coverage(graph, head=head))
+        left = {name: why_unwritable(parameters[name]) for name in coverage.predicted}
+        takes = {name: parameters[name] for name, reason in left.items() if not reason}
         with torch.autocast(self.device.type, enabled=False):
             batch, groups = self._batch([graph], head)
             decoded = list(self._decoded(self._states(batch), groups))
@@ -173,10 +176,18 @@ class GHN(nn.Module):
             if not all(bool(torch.stack(values.aminmax()).isfinite().all()) for values in block.values()):
                 name = group.parts[0].names[0][1]
                 raise TrivetError(f"what is predicted for `{name}` is not finite; nothing was written into the module")
+            narrow = next(filter(None, (overflows(part, block, takes) for part in group.parts)), "")
+            if narrow:
+                raise TrivetError(
+                    f"what is predicted for `{narrow}` is not finite in float16; nothing was written into the module"
+                )
         for group, block in decoded:
             for part in group.parts:
-                _write_part(part, block, parameters)
-        return coverage
+                write_part(part, block, takes)
+        return Coverage(
+            tuple(name for name in coverage.predicted if name in takes),
+            {**coverage.kept, **{name: reason for name, reason in left.items() if reason}},
+        )
 
     def embed(self, graphs: Sequence[Graph]) -> list[Tensor]:
         """States of the nodes, just before they are decoded: [nodes, hid] for each graph."""
@@ -293,21 +304,3 @@ def _graph(model: nn.Module, example_input: Any, graph: Graph | None) -> Graph:
 
 def _same(decoded: Tensor) -> Tensor:
     return decoded
-
-
-def _made(part: Part, block: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """Parameters of one part, as new tensors."""
-    values = block[part.target.kind]
-    chosen = values if part.picked is None else values.index_select(0, part.picked)
-    return spread(chosen, part.target).unbind(0)
-
-
-def _write_part(part: Part, block: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
-    """Fill the parameters of one part."""
-    into = [parameters[name].detach() for _, name in part.names]
-    if part.target.form == "vector":
-        torch._foreach_copy_(into, list(_made(part, block)))
-        return
-    values = block[part.target.kind]
-    for parameter, row in zip(into, part.rows, strict=True):
-        write_(parameter, values[row], part.target)

@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from trivet.ghn.config import Head
 from trivet.ghn.ghn import GHN
+from trivet.ghn.writing import why_unwritable
 from trivet.graph.trace import graph_of
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def init_(
     head: Head = "predict",
     strict: bool = False,
 ) -> InitReport:
-    """Write predicted parameters into a module, in place.
+    """Write predicted parameters into a module, in place; frozen ones (`requires_grad=False`) are kept.
 
     Args:
         module: Any module that can run on `example_input`. Only parameters change, and only predicted ones; buffers,
@@ -196,7 +197,7 @@ def init_(
         graph = graph_of(module, example_input)
     graph_done = time.perf_counter()
     if strict:
-        _refuse_kept(ghn.coverage(graph, head=head).kept)
+        _refuse_kept({**ghn.coverage(graph, head=head).kept, **_unwritable(module)})
     coverage = ghn.predict_(module, graph=graph, head=head)
     done = time.perf_counter()
     predicted = set(coverage.predicted)
@@ -218,6 +219,11 @@ def init_(
         graph_seconds=graph_done - started,
         predict_seconds=done - graph_done,
     )
+
+
+def _unwritable(module: nn.Module) -> dict[str, str]:
+    reasons = {name: why_unwritable(parameter) for name, parameter in module.named_parameters()}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _refuse_kept(kept: Mapping[str, str]) -> None:

@@ -5,12 +5,12 @@ Not covered: initial parameters from a checkpoint of the user's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from trivet.core.errors import unknown_name
 from trivet.ghn.config import Head
-from trivet.ghn.folder import find_folder, read_config
+from trivet.ghn.folder import find_folder, read_config, weights_digest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,9 +31,15 @@ class InitConfig:
     head: Head = "predict"
     """The classifier: `predict` it (as many classes as the hypernetwork knows), `resize` or `keep` (random)."""
 
+    digest: str = ""
+    """Which weights it has, as `weights_digest` gives it. Studies fill it in: a hypernetwork that was trained on under
+    the same name is another arm, and never half of one. Empty takes what is there."""
+
     def __post_init__(self) -> None:
         if self.head not in get_args(Head):
             raise ValueError(unknown_name("head", str(self.head), get_args(Head)))
+        if self.digest and not self.ghn:
+            raise ValueError(f"`digest={self.digest}` has no effect without a `ghn`; name one, or remove it")
         if self.head != "predict" and not self.ghn:
             raise ValueError(f"`head={self.head}` has no effect without a `ghn`; name one, or remove it")
 
@@ -41,6 +47,20 @@ class InitConfig:
     def is_random(self) -> bool:
         """Whether the model keeps its own random initialization."""
         return not self.ghn
+
+    def pinned(self) -> InitConfig:
+        """The same with the digest of the weights that are there now; as it is where there are none to be found.
+
+        Examples:
+            >>> InitConfig().pinned() == InitConfig()
+            True
+        """
+        if self.is_random or self.digest:
+            return self
+        try:
+            return replace(self, digest=weights_digest(find_folder(self.ghn)))
+        except ValueError:  # `check` says so
+            return self
 
     def check(self, *, num_classes: int = 0) -> None:
         """Refuse a hypernetwork that is not there, is damaged, or knows another number of classes.
@@ -53,7 +73,14 @@ class InitConfig:
         """
         if self.is_random:
             return
-        known = read_config(find_folder(self.ghn)).num_classes
+        folder = find_folder(self.ghn)
+        known = read_config(folder).num_classes
+        found = weights_digest(folder)
+        if self.digest and self.digest != found:
+            raise ValueError(
+                f"the hypernetwork {self.ghn!r} has other weights now ({found}) than this run was planned with "
+                f"({self.digest}); put them back, or plan the study again"
+            )
         if self.head == "predict" and num_classes and known != num_classes:
             raise ValueError(
                 f"the hypernetwork {self.ghn!r} predicts classifiers of {known} classes and the data have "

@@ -204,6 +204,10 @@ class Graph:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a graph as `Graph.to_dict` writes it: {error!r}") from error
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as plain values."""
+        return Graph.from_dict, (self.to_dict(),)
+
     def draw(self, path: str | Path) -> Path:
         """Draw the graph into an SVG or PNG file, by the file's suffix; returns its path."""
         from trivet.graph.draw import draw

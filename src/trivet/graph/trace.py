@@ -14,7 +14,7 @@ import random
 import warnings
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,8 @@ def graph_of(
 def _first(given: _Given) -> tuple[str, bool, Builder]:
     """The first way to run the module that works: without storage, with fake devices, for real; in either mode."""
     errors: dict[tuple[str, bool], Exception] = {}
-    for method in METHODS:
+    scripted = any(isinstance(part, torch.jit.ScriptModule) for part in given.module.modules())
+    for method in METHODS[-1:] if scripted else METHODS:  # compiled code shows its operators on real tensors alone
         for other in (False, True):
             try:
                 builder = _seen(given, method, other)
@@ -116,7 +117,8 @@ def _first(given: _Given) -> tuple[str, bool, Builder]:
                 _log.info("%s of %s, other mode %s, failed: %r", method, given.kind, other, failure)
                 errors[method, other] = failure
     # The error of the module as it is, unless it has no values to run with.
-    error = errors["meta" if any(tensor.is_meta for tensor in given.names.values()) else "real", False]
+    without_values = any(tensor.is_meta for tensor in given.names.values()) and not scripted
+    error = errors["meta" if without_values else "real", False]
     raise ValueError(
         f"`module` ({given.kind}) cannot run on `example_input` ({given}): "
         f"{type(error).__name__}: {error}; give an input as its forward pass takes it"
@@ -251,8 +253,8 @@ def _name_outputs(builder: Builder, output: Any) -> None:
 
 def _returned(content: Any) -> Iterator[torch.Tensor]:
     if is_dataclass(content) and not isinstance(content, (type, Mapping)):
-        for value in vars(content).values():
-            yield from _returned(value)
+        for entry in fields(content):
+            yield from _returned(getattr(content, entry.name, None))
     elif isinstance(content, (list, tuple)):
         for item in content:
             yield from _returned(item)

@@ -124,7 +124,7 @@ def resolve(base: Patch, factors: Factors, *, file: str = "") -> tuple[list[Arm]
             problems.setdefault((key, "seed"), Problem(file, key, "a seed", ", ".join(names), fix))
             continue
         try:
-            config = to_plain(build(RunConfig, {**mapping, "seed": 0}, file=file))
+            config = to_plain(build(RunConfig, {**mapping, "seed": 0}, file=file).pinned())
         except ConfigError as error:
             for problem in error.problems:
                 placed = dataclasses.replace(problem, key=_origin(problem.key, base, factors, levels, names))

@@ -7,7 +7,7 @@ it, in `<task>_config.py`; `TaskConfig.variant_of` finds the class that a sectio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trivet.core.environment import EnvironmentConfig
 from trivet.core.errors import ConfigError, Problem
@@ -50,6 +50,10 @@ class RunConfig:
             raise ValueError(
                 f"`training` is missing; the task {self.task.name} needs at least `training: {{steps: 1000}}`"
             )
+
+    def pinned(self) -> RunConfig:
+        """The same run with the contents of what it names by path written into it, for now those of a hypernetwork."""
+        return replace(self, init=self.init.pinned())
 
     def check(self, *, file: str = "") -> None:
         """Refuse what cannot run: unknown models, schedules that do not fit, missing data, bad placeholders.
