@@ -13,7 +13,7 @@ import pytest
 from trivet.core.config import dump_yaml
 from trivet.core.io import read_jsonl
 from trivet.study import Results, Study
-from trivet.study.metrics import BUILT_IN
+from trivet.tasks.task_config import task_class
 
 SCRIPT = """
 import os, pathlib, sys, time
@@ -99,7 +99,7 @@ def test_a_real_training_killed_and_resumed_comes_out_to_the_bit(lab: Any) -> No
     }
     whole = Study.from_yaml(lab.write(patch), folder=lab.root / "whole").run(slots=2)
     assert whole.counts == {"finished": 2}, [record.reason for record in whole.records]
-    assert set(whole.records[0].metrics) == set(BUILT_IN["image-classification"])
+    assert set(whole.records[0].metrics) == set(task_class("image-classification").reported)
     assert all(record.bitops > 0 for record in whole.records)
 
     parent = lab.start("real")
