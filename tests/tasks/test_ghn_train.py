@@ -20,6 +20,7 @@ from trivet.core.errors import MissingDataError
 from trivet.core.runfolder import RunFolder
 from trivet.ghn import GHN
 from trivet.ghn.meta.config import MetaConfig
+from trivet.tasks import ghn_train
 from trivet.tasks.ghn_eval import evaluate_splits
 from trivet.tasks.ghn_train import main
 
@@ -114,3 +115,9 @@ def test_a_hypernetwork_without_recipe_needs_a_configuration(whole: RunFolder, t
     request = {"ghn": str(ghn), "config": "", "splits": ["test"], "networks": 2, "images": 32, "twins": 0, "twin": {}}
     with pytest.raises(MissingDataError, match=r"no recipe\.yaml"):
         next(evaluate_splits(request))
+
+
+def test_small_numbers_are_numbers_again_afterwards() -> None:
+    with ghn_train._without_denormals():
+        assert torch.tensor(1e-40) * 1.0 == 0
+    assert torch.tensor(1e-40) * 1.0 > 0

@@ -13,6 +13,8 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -47,9 +49,8 @@ def train(folder: RunFolder, stop: StopFlag, started: float) -> RunResult:
     """
     config = build(MetaConfig, load_yaml(folder.config_path), file=str(folder.config_path))
     realised = apply_environment(config.environment)
-    torch.set_flush_denormal(True)  # networks without norms push numbers there, and a CPU computes them slowly
     device = torch.device(realised.device)
-    with joined(device) as group:
+    with _without_denormals(), joined(device) as group:
         if group.is_first:
             write_json(folder.environment_path, describe_environment(config.environment, realised))
         setting = Setting(config, device, folder.path)
@@ -70,6 +71,16 @@ def train(folder: RunFolder, stop: StopFlag, started: float) -> RunResult:
         seconds=time.perf_counter() - started,
         train_seconds=fit.seconds,
     )
+
+
+@contextmanager
+def _without_denormals() -> Generator[None]:
+    """Inside, numbers near zero are zero: networks without norms make them, and a CPU computes them slowly."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def _fit(setting: Setting, folder: RunFolder, group: Group, stop: StopFlag) -> MetaFit:
