@@ -302,6 +302,8 @@ def test_torchscript_is_run_for_real_and_seen_whole(compiled: str) -> None:
     assert graph.method == "real"
     assert not graph.unplaced
     assert [node.op for node in graph.nodes] == [node.op for node in graph_of(plain, x).nodes]
+    assert [node.calls for node in graph.nodes] == [1] * len(graph.nodes)
+    assert graph.macs == graph_of(plain, x).macs
 
 
 def test_a_dataclass_with_slots_is_an_output_like_any_other() -> None:
@@ -320,3 +322,21 @@ def test_a_dataclass_with_slots_is_an_output_like_any_other() -> None:
             return Out(self.b(hidden), hidden)
 
     assert not graph_of(Net(), torch.zeros(1, 3)).unplaced
+
+
+class Mapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(lambda row: self.b(self.a(row).relu()))(x)
+
+
+def test_layers_inside_vmap_are_those_outside() -> None:
+    graph = graph_of(Mapped(), torch.zeros(5, 3))
+    plain = graph_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.zeros(5, 3))
+    assert ops(graph) == ops(plain)
+    assert graph.edges == plain.edges
+    assert graph.macs == plain.macs == 5 * (12 + 8)
+    assert all_placed(Mapped(), graph)

@@ -80,6 +80,7 @@ class Recorder(TorchFunctionMode):
         self.busy = False
         self.unknown = False
         """Whether a tensor turned up of which nobody saw where it comes from."""
+        self._transformed = False
         self._known: dict[Any, _Known] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -97,6 +98,9 @@ class Recorder(TorchFunctionMode):
             self._collect(args, pairs)
             self._collect((kwargs or {}).values(), pairs)
         kwargs = kwargs or _NO_SPACE
+        if self._transformed:  # what happens to the tensors inside is seen by `Watch` alone
+            self._transformed, self.unknown = False, True
+            return func(*args, **kwargs)
         output = self._run(func, known, args, kwargs)
         if pairs:
             self._note(known, args, kwargs, output, pairs)
@@ -124,6 +128,9 @@ class Recorder(TorchFunctionMode):
             if isinstance(item, torch.Tensor):
                 value = getattr(item, "_trivet_value", None)
                 if value is None:
+                    if torch._C._functorch.is_functorch_wrapped_tensor(item):  # inside `torch.vmap` and its like
+                        self._transformed = True
+                        continue
                     if id(item) in self.copies or (self.meta and not item.is_meta):
                         return False
                     self.unknown = True
@@ -217,7 +224,8 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operator and note it, unless it belongs to a function that is noted."""
         del types
-        output = func(*args, **(kwargs or {}))
+        with torch._C.DisableTorchFunction():  # or the operator would be noted as a function, too
+            output = func(*args, **(kwargs or {}))
         if not self.recorder.busy:
             self.recorder.note_operator(func, args, kwargs, output)
         return output
