@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -254,3 +255,22 @@ def test_what_cannot_be_done_is_said() -> None:
 
     with pytest.raises(ValueError, match="KeyError: 'mine'"):
         graph_of(Raises(2, 2), torch.zeros(1, 2))
+
+
+class Threaded(nn.Module):
+    """Runs its layers where nobody looks."""
+
+    def __init__(self, joined: bool) -> None:
+        super().__init__()
+        self.layers, self.joined = nn.ModuleList(nn.Linear(3, 2) for _ in range(2)), joined
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with ThreadPoolExecutor(2) as pool:
+            parts = list(pool.map(lambda layer: layer(x), self.layers))
+        return torch.cat(parts, 1) if self.joined else parts
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_what_runs_in_other_threads_is_refused_rather_than_left_out(joined: bool) -> None:
+    with pytest.raises(ValueError, match=r"graph of `module` \(Threaded\) cannot be made.*other threads"):
+        graph_of(Threaded(joined), torch.zeros(1, 3))

@@ -119,6 +119,11 @@ def _first(given: _Given) -> tuple[str, bool, Builder]:
     # The error of the module as it is, unless it has no values to run with.
     without_values = any(tensor.is_meta for tensor in given.names.values()) and not scripted
     error = errors["meta" if without_values else "real", False]
+    if isinstance(error, _UnseenError):
+        raise ValueError(
+            f"the graph of `module` ({given.kind}) cannot be made: {error}; does its forward pass run in other threads "
+            "or leave torch? Run it in the thread that called it"
+        ) from error
     raise ValueError(
         f"`module` ({given.kind}) cannot run on `example_input` ({given}): "
         f"{type(error).__name__}: {error}; give an input as its forward pass takes it"
@@ -127,14 +132,19 @@ def _first(given: _Given) -> tuple[str, bool, Builder]:
 
 def _seen(given: _Given, method: str, other: bool) -> Builder:
     """One run; a second one with every operator watched, if something came out of code that shows no functions."""
-    builder, unknown = _trace(given, method, other)
-    if not unknown or method == "fake":
-        return builder
-    try:
-        return _trace(given, method, other, watch=True)[0]
-    except Exception as failure:
-        _log.info("watching the operators of %s failed: %r", given.kind, failure)
-        return builder
+    builder, unknown, blind = _trace(given, method, other)
+    if unknown and method != "fake":
+        try:
+            builder, _, blind = _trace(given, method, other, watch=True)
+        except Exception as failure:
+            _log.info("watching the operators of %s failed: %r", given.kind, failure)
+    if blind:
+        raise _UnseenError("nothing that it returns comes from functions of torch that could be seen")
+    return builder
+
+
+class _UnseenError(Exception):
+    """The module ran, but out of sight."""
 
 
 def _check(module: nn.Module, names: Mapping[str, torch.Tensor]) -> None:
@@ -184,8 +194,12 @@ def _finished(builder: Builder, method: str, given: _Given) -> Graph:
     return builder.finish(method, missing)
 
 
-def _trace(given: _Given, method: str, other: bool, *, watch: bool = False) -> tuple[Builder, bool]:
-    """Run a copy of the module and note what it does; also, whether something came from where nobody looked."""
+def _trace(given: _Given, method: str, other: bool, *, watch: bool = False) -> tuple[Builder, bool, bool]:
+    """Run a copy of the module and note what it does.
+
+    Returns:
+        What was noted; whether a tensor came from where nobody looked; whether all that is returned did.
+    """
     with ExitStack() as stack:
         if method == "fake":
             from torch._subclasses.fake_tensor import FakeTensorMode
@@ -216,7 +230,9 @@ def _trace(given: _Given, method: str, other: bool, *, watch: bool = False) -> t
         with recorder:
             output = shadow(*args, **keywords)
         _name_outputs(builder, output)
-        return builder, recorder.unknown or not all(hasattr(tensor, "_trivet_value") for tensor in _returned(output))
+        returned = list(_returned(output))
+        unknown = recorder.unknown or not all(hasattr(tensor, "_trivet_value") for tensor in returned)
+        return builder, unknown, unknown and bool(returned) and not builder.outputs
 
 
 def _bare(tensor: torch.Tensor) -> torch.Tensor:
