@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +59,24 @@ def weights_digest(folder: Path) -> str:
     Raises:
         ValueError: A file of the hypernetwork is missing.
     """
-    found = hashlib.sha256()
+    parts = []
     for name in ("config.json", WEIGHTS):
         try:
-            with (folder / name).open("rb") as file:
-                found.update(hashlib.file_digest(file, "sha256").digest())
+            state = (folder / name).stat()
+            parts.append(_digest_of(folder / name, state.st_size, state.st_mtime_ns))
         except OSError as error:
             raise ValueError(
                 f"{folder / name} cannot be read: {error.strerror}; it belongs to a hypernetwork"
             ) from error
-    return found.hexdigest()[:12]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+
+
+@lru_cache(maxsize=32)
+def _digest_of(path: Path, size: int, changed: int) -> bytes:
+    """Digest of a file; read again only when its size or time of change is another, as every arm of a study asks."""
+    del size, changed
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def read_config(folder: Path) -> GHNConfig:

@@ -27,6 +27,7 @@ from trivet.ghn.deepnets.sample import sample, sample_genotype
 from trivet.ghn.deepnets.splits import SPLITS
 from trivet.ghn.deepnets.tensors import reductions
 from trivet.ghn.deepnets.wiring import wiring
+from trivet.graph import graph_of
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +49,9 @@ def test_names_and_shapes_are_the_published_ones(published: dict[str, Any]) -> N
 
 def test_the_graph_is_the_published_one(published: dict[str, Any]) -> None:
     """Node types, edges and all distances, with nodes matched by a canonical colouring of the graphs."""
-    graph_module = pytest.importorskip("trivet.graph")
     from trivet.graph.vocabulary import PRIMITIVES
 
-    graph = graph_module.graph_of(DARTS_NETWORK.build(), torch.zeros(1, 3, 32, 32))
+    graph = graph_of(DARTS_NETWORK.build(), torch.zeros(1, 3, 32, 32))
     edges = [(a, b) for a, b, distance in published["edges"].tolist() if distance == 1]
     types = [PRIMITIVES[index] for index in published["node_feat"].flatten().tolist()]
     assert Counter(node.op for node in graph.nodes) == Counter(types)
@@ -93,11 +93,10 @@ def attention_and_gates(network: CellArchitecture) -> tuple[int, int]:
 
 @pytest.mark.parametrize("index", range(8))
 def test_graphs_see_every_tensor_and_operation(index: int) -> None:
-    graph_module = pytest.importorskip("trivet.graph")
     network = DeepNets("test" if index % 2 else "train")[index]
     assert isinstance(network, CellArchitecture)
     with torch.device("meta"):
-        graph = graph_module.graph_of(network.build(), torch.zeros(1, 3, 32, 32))
+        graph = graph_of(network.build(), torch.zeros(1, 3, 32, 32))
     assert set(graph.unplaced) == {tensor.name for tensor in network.tensors() if not tensor.used}
     assert (graph.count("msa"), graph.count("cse")) == attention_and_gates(network)
     assert graph.count("input") == 1

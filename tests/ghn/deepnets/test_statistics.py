@@ -13,6 +13,7 @@ import torch
 
 from trivet.ghn.deepnets import DARTS_NETWORK, VIT_NETWORK, DeepNets, ResNet50Architecture
 from trivet.ghn.deepnets.statistics import average_path, measure, published
+from trivet.graph import graph_of
 
 COUNT = 40
 
@@ -42,11 +43,10 @@ def test_figures_of_known_networks() -> None:
 
 def test_average_path_is_the_published_one() -> None:
     """Of ResNet-50 and the vision transformer, as printed in the published notebook."""
-    graph_module = pytest.importorskip("trivet.graph")
     expected = [(126, 141, 11.193269841269842), (129, 148, 10.700096899224807)]
     for network, (nodes, edges, path) in zip(DeepNets("predefined"), expected, strict=True):
         with torch.device("meta"):
-            graph = graph_module.graph_of(network.build(), torch.zeros(1, 3, 32, 32))
+            graph = graph_of(network.build(), torch.zeros(1, 3, 32, 32))
         assert (len(graph.nodes), len(graph.edges)) == (nodes, edges)
         assert average_path(graph) == pytest.approx(path, rel=1e-12)
 
