@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from trivet.core.errors import MissingExtraError, TrivetError
+from trivet.core.errors import TrivetError
 from trivet.precision import PrecisionConfig, PrecisionSchedule, RoleSchedules, dequantize_, quantize_
 from trivet.precision.inject import covers, quantized_sites
 
@@ -20,7 +18,7 @@ transformers = pytest.importorskip("transformers", reason="needs `pip install 't
 pytest.importorskip("accelerate", reason="needs `pip install 'trivet[huggingface]'`")
 
 from trivet.integrations.huggingface import PrecisionCallback  # noqa: E402
-from trivet.integrations.plainstate import from_json, to_json  # noqa: E402
+from trivet.integrations.plainstate import to_json  # noqa: E402
 
 STEPS = 8
 """22 examples in batches of 2 and groups of 3: 3 groups of 3 batches and one of 2, twice."""
@@ -392,50 +390,3 @@ def test_a_layer_that_never_ran_is_named_at_the_end(config: PrecisionConfig, tmp
     trainer_of(model, tmp_path, callback, save_strategy="no").train()
     assert [r.levelname for r in caplog.records if r.name.startswith("trivet")] == ["WARNING"]
     assert "never quantized, though chosen: spare" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        (("RR",), TypeError, r"got str\. For example PrecisionConfig\(schedule='RR'"),
-        (({},), TypeError, "got dict"),
-        (
-            (PrecisionConfig(schedule="RR"), {"grad_bits": 8}),
-            ValueError,
-            r"PrecisionConfig\(\.\.\., grad_bits=\.\.\.\)",
-        ),
-        ((PrecisionConfig(schedule="RR"), {"grad_bits": 40}), ValueError, r"`grad_bits=40` must lie in \[0, 32\]"),
-        ((PrecisionConfig(schedule="RR"), {"evaluate_bits": 2.5}), TypeError, "whole number"),
-        ((PrecisionConfig(schedule="RR"), {"total_steps": -1}), ValueError, "must be ≥ 0"),
-        (
-            (PrecisionSchedule.static(8, total_steps=9), {"total_steps": 8}),
-            ValueError,
-            "must be that of the schedule, 9",
-        ),
-        ((PrecisionSchedule.static(8, total_steps=9), {"quantizer": "publised"}), ValueError, "did you mean"),
-    ],
-)
-def test_wrong_arguments(given: tuple[Any, ...], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        PrecisionCallback(given[0], **(given[1] if len(given) > 1 else {}))
-
-
-def test_state_survives_json() -> None:
-    import json
-
-    state = {
-        "a": [torch.tensor([0.1, float("inf")]), torch.tensor(3, dtype=torch.int64)],
-        "b": {"c": True, "d": (1, 2)},
-    }
-    back = from_json(json.loads(json.dumps(to_json(state))))
-    assert torch.equal(back["a"][0], state["a"][0])
-    assert back["a"][1].dtype == torch.int64
-    assert back["b"] == {"c": True, "d": [1, 2]}
-
-
-@pytest.mark.parametrize("missing", ["transformers", "accelerate"])
-def test_without_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
-    monkeypatch.delitem(sys.modules, "trivet.integrations.huggingface")
-    with pytest.raises(MissingExtraError, match=rf"'{missing}'.*pip install 'trivet\[huggingface\]'"):
-        importlib.import_module("trivet.integrations.huggingface")
