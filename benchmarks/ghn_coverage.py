@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from graph_coverage import GROUPS, Case
+from graph_coverage import GROUPS, Case, cases_of
 
 from trivet.ghn import GHN, GHNConfig
 from trivet.graph import graph_of
@@ -104,12 +104,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     ghn = GHN(GHNConfig.named("ghn2", num_classes=1000), seed=0)
     groups: dict[str, list[Row]] = {}
-    for group in options.only:
-        try:
-            cases = list(GROUPS[group]())
-        except ImportError as error:
-            print(f"{group} is left out: {error}", file=sys.stderr)
-            continue
+    for group, cases in cases_of(options.only):
         groups[group] = []
         for case in cases:
             row = examine(ghn, case, options.largest)

@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,6 +203,15 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
 }
 
 
+def cases_of(groups: Sequence[str]) -> Iterator[tuple[str, list[Case]]]:
+    """Groups with their models; one whose library is missing is left out with a line that says so."""
+    for group in groups:
+        try:
+            yield group, list(GROUPS[group]())
+        except ImportError as error:
+            print(f"{group} is left out: {error}", file=sys.stderr)
+
+
 @dataclass
 class Row:
     """What became of one model."""
@@ -268,12 +277,7 @@ def main() -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     groups: dict[str, list[Row]] = {}
-    for group in options.only:
-        try:
-            cases = list(GROUPS[group]())
-        except ImportError as error:
-            print(f"{group} is left out: {error}", file=sys.stderr)
-            continue
+    for group, cases in cases_of(options.only):
         groups[group] = []
         for case in cases:
             row = examine(*case)
