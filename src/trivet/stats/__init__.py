@@ -5,6 +5,7 @@ eagerly, because some functions share their name with their module (`compare`, `
 loaded submodule would shadow them.
 """
 
+from trivet.stats.agreement import AgreementDifference, RankAgreement, agreement_difference, rank_agreement
 from trivet.stats.compare import Comparison, compare
 from trivet.stats.correlation import RankCorrelation, rank_correlation
 from trivet.stats.critical import CriticalPeriod, critical_period
@@ -17,13 +18,16 @@ from trivet.stats.signflip import min_pairs, sign_flip_p, smallest_p
 from trivet.stats.verdict import Verdict, decide
 
 __all__ = [
+    "AgreementDifference",
     "ArmPair",
     "Comparison",
     "CriticalPeriod",
     "Equivalence",
     "Estimate",
+    "RankAgreement",
     "RankCorrelation",
     "Verdict",
+    "agreement_difference",
     "compare",
     "critical_period",
     "decide",
@@ -35,6 +39,7 @@ __all__ = [
     "min_pairs",
     "power_different",
     "power_equivalent",
+    "rank_agreement",
     "rank_correlation",
     "seeds_needed",
     "sign_flip_p",
