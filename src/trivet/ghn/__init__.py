@@ -13,6 +13,8 @@ from trivet.core.lazy import attach
 if TYPE_CHECKING:
     from trivet.ghn.config import GHNConfig
     from trivet.ghn.deepnets import Architecture, DeepNets
+    from trivet.ghn.diagnosis import diagnose
+    from trivet.ghn.findings import Diagnosis
     from trivet.ghn.ghn import GHN
     from trivet.ghn.init import InitReport, init_
     from trivet.ghn.recalibrate import recalibrate_bn
@@ -23,8 +25,10 @@ __all__ = [
     "Architecture",
     "Coverage",
     "DeepNets",
+    "Diagnosis",
     "GHNConfig",
     "InitReport",
+    "diagnose",
     "init_",
     "recalibrate_bn",
 ]
@@ -36,8 +40,10 @@ __getattr__, __dir__ = attach(
         "Architecture": ".deepnets",
         "Coverage": ".targets",
         "DeepNets": ".deepnets",
+        "Diagnosis": ".findings",
         "GHNConfig": ".config",
         "InitReport": ".init",
+        "diagnose": ".diagnosis",
         "init_": ".init",
         "recalibrate_bn": ".recalibrate",
     },
