@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trivet.ghn.findings import Diagnosis
     from trivet.ghn.ghn import GHN
     from trivet.ghn.init import InitReport, init_
+    from trivet.ghn.ranking import Ranking, rank_architectures
     from trivet.ghn.recalibrate import recalibrate_bn
     from trivet.ghn.targets import Coverage
 
@@ -28,8 +29,10 @@ __all__ = [
     "Diagnosis",
     "GHNConfig",
     "InitReport",
+    "Ranking",
     "diagnose",
     "init_",
+    "rank_architectures",
     "recalibrate_bn",
 ]
 
@@ -43,8 +46,10 @@ __getattr__, __dir__ = attach(
         "Diagnosis": ".findings",
         "GHNConfig": ".config",
         "InitReport": ".init",
+        "Ranking": ".ranking",
         "diagnose": ".diagnosis",
         "init_": ".init",
+        "rank_architectures": ".ranking",
         "recalibrate_bn": ".recalibrate",
     },
 )
