@@ -17,6 +17,7 @@ from trivet.core.errors import unknown_name
 Encoder = Literal["gated", "graphormer", "mlp"]
 Decoder = Literal["conv", "linear", "mlp", "low_rank"]
 Head = Literal["predict", "keep", "resize"]
+AnchorName = Literal["none", "identity"]
 
 PRIMITIVE_COUNT = 15
 """Node types of DeepNets-1M: the words that published hypernetworks know."""
@@ -60,12 +61,16 @@ class GHNConfig:
     """Classes of the data it was trained on: rows of the classifier that it predicts."""
     rank: int = 0
     """Rank of what the low-rank decoder makes; 0 with every other decoder."""
+    anchor: AnchorName = "none"
+    """What decoded weights are added to: "identity" is a fixed weight that passes inputs on, with which networks of any
+    structure agree on what a channel means; "none" is as published."""
     words: int = PRIMITIVE_COUNT
     """Node types with an embedding of their own; further words are read as a similar one of the published 15."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_shape", tuple(self.max_shape))
-        for name, allowed in (("encoder", get_args(Encoder)), ("decoder", get_args(Decoder))):
+        names = (("encoder", Encoder), ("decoder", Decoder), ("anchor", AnchorName))
+        for name, allowed in ((name, get_args(kind)) for name, kind in names):
             if getattr(self, name) not in allowed:
                 raise ValueError(unknown_name(name, str(getattr(self, name)), allowed))
         for name in ("hid", "layers", "heads", "num_classes"):

@@ -5,6 +5,9 @@ convolutions one of height 1; kernels of three dimensions repeat a two-dimension
 convolutions, and weights that inputs are multiplied with from the left, swap out and in. Learned positions are a
 square grid of one output channel, with up to two rows in front, such as a class token's, that are zero.
 
+With anchors (`anchor.py`), a linear layer that reads a flattened image is decoded for its channels, like one behind a
+global average, and every pixel of a channel gets the same weight.
+
 The classifier is the last weight with a bias after which no further parameter follows. Its rows are decoded one a
 class, so a hypernetwork can predict it only for as many classes as it was trained on.
 
@@ -19,13 +22,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from trivet.core.errors import unknown_name
+from trivet.ghn.anchor import Anchor, anchor_of
 from trivet.ghn.config import GHNConfig, Head
 from trivet.ghn.normalize import weight_scale
 from trivet.graph.graph import Graph, Node
 from trivet.graph.vocabulary import PRIMITIVES, word
 
 Kind = Literal["weight", "class_weight", "class_bias", "factor", "offset"]
-Form = Literal["vector", "matrix", "line", "kernel", "volume", "positions", "map"]
+Form = Literal["vector", "matrix", "flat", "line", "kernel", "volume", "positions", "map"]
 View = tuple[int, int, int, int]
 
 _WEIGHTS = ("conv", "sep_conv", "dil_conv")
@@ -53,6 +57,8 @@ class Target:
     """Whether its first size is the number of inputs."""
     scale: float = 1.0
     """Factor of the normalization; 1 for vectors, which are squashed instead."""
+    anchor: Anchor | None = None
+    """What is added to what is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +181,26 @@ def targets_of(graph: Graph, config: GHNConfig, head: Head) -> tuple[list[Target
         if index in pair and head == "keep":
             kept.update(dict.fromkeys(node.parameters, "the classifier is kept, as asked"))
         else:
-            found, left = _targets(index, node, config, index in pair and head == "predict")
+            pixels = _pixels(graph, index) if config.anchor == "identity" else 1
+            found, left = _targets(index, node, config, index in pair and head == "predict", pixels)
             targets += found
             kept.update(left)
     return targets, {**kept, **graph.unplaced}
 
 
-def _targets(index: int, node: Node, config: GHNConfig, is_head: bool) -> tuple[list[Target], dict[str, str]]:
+def _pixels(graph: Graph, index: int) -> int:
+    """Pixels of the flattened image that a linear layer reads; 1 if it reads something else."""
+    node = graph.nodes[index]
+    if len(node.shape) != 2 or word(node.op).like != "conv" or node.op in _SWAPPED:
+        return 1
+    read = {graph.nodes[source].output for source, target in graph.edges if target == index}
+    found = {math.prod(shape[2:]) for shape in read if len(shape) > 2 and math.prod(shape[1:]) == node.shape[1]}
+    return found.pop() if len(found) == len(read) == 1 else 1
+
+
+def _targets(
+    index: int, node: Node, config: GHNConfig, is_head: bool, pixels: int = 1
+) -> tuple[list[Target], dict[str, str]]:
     """Targets of one node, and its parameters that are none."""
     if not node.parameters:
         return [], {}
@@ -209,9 +228,23 @@ def _targets(index: int, node: Node, config: GHNConfig, is_head: bool) -> tuple[
             scale = weight_scale(seen_by_one, depth=depth, kernel=form == "kernel")
         kind: Kind = "class_weight" if is_head else "weight"
         swapped = node.op in _SWAPPED
-        found = [Target(node.parameters[0], index, kind, node.shape, form, view, swapped, scale)]
+        if pixels > 1:
+            form, view = "flat", (view[0], view[1] // pixels, 1, 1)
+            scale /= math.sqrt(pixels)  # that of a layer that reads the mean of the pixels
+        anchor = _anchor(node, view, pixels) if config.anchor == "identity" and kind == "weight" else None
+        found = [Target(node.parameters[0], index, kind, node.shape, form, view, swapped, scale, anchor)]
     rest = node.parameters[len(found) :]
     return found, dict.fromkeys(rest, f"a node of type `{node.op}` has only {len(found)} in published networks")
+
+
+def _anchor(node: Node, view: View, pixels: int) -> Anchor | None:
+    """The anchor of a weight; positions have none."""
+    if word(node.op).like not in _WEIGHTS:
+        return None
+    grouped = word(node.op).like != "conv" or _groups(node) > 1
+    depth = node.shape[2] if len(node.shape) == 5 else 1
+    seen_by_one = (view[0], view[1] // _groups(node), *view[2:])
+    return anchor_of(seen_by_one, grouped=grouped, parts=depth * pixels)
 
 
 def _groups(node: Node) -> int:

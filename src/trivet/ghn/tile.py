@@ -19,6 +19,7 @@ import math
 import torch
 from torch import Tensor
 
+from trivet.ghn.anchor import add_
 from trivet.ghn.targets import Target
 
 
@@ -41,9 +42,14 @@ def spread(block: Tensor, target: Target) -> Tensor:
     if target.scale != 1.0:
         block = block * target.scale
     full = _repeated(_repeated(block, 2, inputs), 1, out)
+    if target.anchor is not None:
+        full = full.clone() if target.scale == 1.0 else full  # else it is new already
+        add_(full, target.anchor)
     if target.swapped:
         full = full.transpose(1, 2)
-    if target.form == "volume":
+    if target.form == "flat":
+        full = full[..., 0].expand(n, out, inputs, target.shape[1] // inputs)
+    elif target.form == "volume":
         full = full.unsqueeze(3).expand(n, *target.shape)
     elif target.form == "map":
         full = full.permute(0, 1, 3, 4, 2)
@@ -72,6 +78,9 @@ def write_(parameter: Tensor, block: Tensor, target: Target) -> None:
         parameter = parameter.transpose(0, 1)
     if target.form == "matrix":
         views = [parameter[:, :, None, None]]
+    elif target.form == "flat":
+        views = [parameter.unflatten(1, (target.view[1], -1))[..., None]]
+        block = block.expand(*block.shape[:2], views[0].shape[2], 1)
     elif target.form == "line":
         views = [parameter.unsqueeze(2)]
     elif target.form == "volume":
@@ -87,6 +96,8 @@ def write_(parameter: Tensor, block: Tensor, target: Target) -> None:
         views = [parameter]
     for view in views:
         _fill(view, block[: target.view[0], : target.view[1]], target.scale)
+        if target.anchor is not None:
+            add_(view, target.anchor, everywhere=target.form == "flat")
 
 
 def _channel(shape: tuple[int, ...]) -> int:

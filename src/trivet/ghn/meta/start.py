@@ -4,14 +4,17 @@ With the usual initial weights a decoder puts out numbers of standard deviation 
 expects 1. Batch normalisation hides that. Without it, every layer divides the signal by ten: all images get equal
 logits and only the classifier's bias a gradient. With standard deviation 1 the sums in a network without norms explode;
 at 0.5 all of six such networks had finite, different logits. So the decoder's last layer is scaled once, as asked for.
+With anchors (`trivet.ghn.anchor`), which are not counted, small numbers such as 0.03 keep networks alike at the start.
 
 Not covered: scales and biases, which start near 1 and 0.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -47,8 +50,10 @@ def start_with(ghn: GHN, networks: Sequence[PoolNetwork], std: float) -> float:
     last = getattr(ghn.decoder, "out", None)
     if not isinstance(last, nn.Linear):
         raise ValueError(f"the decoder {type(ghn.decoder).__name__} has no last layer `out`; leave `start_std` out")
+    bare = copy.deepcopy(ghn)
+    bare.config = replace(ghn.config, anchor="none")
     squares, count = 0.0, 0
-    for parameters in predict(ghn, networks):
+    for parameters in predict(bare, networks):
         for weight in parameters.values():
             if weight.ndim == 4 and weight.shape[1] > 1:
                 squares += float(weight.square().sum()) * weight[0].numel() / 2
