@@ -59,3 +59,21 @@ def test_what_is_not_there_is_not_pinned_but_refused_later() -> None:
     assert InitConfig(ghn="no-such-one").pinned() == InitConfig(ghn="no-such-one")
     with pytest.raises(ValueError, match="no effect without a `ghn`"):
         InitConfig(digest="abc")
+
+
+@pytest.mark.parametrize("method", ["tiled", "anchor", "orthogonalized"])
+def test_methods_that_start_from_a_prediction_need_one(method: str) -> None:
+    with pytest.raises(ValueError, match=f"`method={method}` needs a `ghn`"):
+        build(InitConfig, {"method": method})
+    assert not InitConfig(ghn="x", method=method).is_random  # pyrefly: ignore[bad-argument-type]
+
+
+def test_orthogonal_weights_need_no_hypernetwork(folder: str) -> None:
+    config = InitConfig(method="orthogonal")
+    config.check(num_classes=7)
+    assert not config.is_random
+    assert config.pinned() == config
+    with pytest.raises(ValueError, match="uses no hypernetwork"):
+        InitConfig(ghn=folder, method="orthogonal")
+    with pytest.raises(ConfigError, match="orthogonal"):
+        build(InitConfig, {"method": "orthogonol"})

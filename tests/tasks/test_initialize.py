@@ -44,6 +44,25 @@ def test_a_hypernetwork_replaces_random_parameters_and_nothing_else(ghn: Path) -
     assert not torch.equal(kept["stage1.0.conv1.weight"], random["stage1.0.conv1.weight"])
 
 
+def test_every_method_gives_other_parameters_and_the_same_ones_again(tmp_path: Path) -> None:
+    config = GHNConfig(hid=8, max_shape=(16, 16, 3, 3), anchor="identity")
+    ghn = str(GHN(config, seed=0).save_pretrained(tmp_path / "g"))
+    levels: list[dict[str, str]] = [{}, {"method": "orthogonal"}, {"ghn": ghn}]
+    levels += [{"ghn": ghn, "method": method} for method in ("tiled", "anchor", "orthogonalized")]
+    weights = []
+    for level in levels:
+        one, two = (dict(build_job(run_of(**level), CPU).model.named_parameters()) for _ in range(2))
+        assert all(torch.equal(value, two[name]) for name, value in one.items()), level
+        weights.append(one["stage2.0.conv2.weight"])
+    assert all(not torch.allclose(a, b) for i, a in enumerate(weights) for b in weights[:i])
+    random, predicted, tiled, orthogonalized = weights[0], weights[2], weights[3], weights[5]
+    torch.testing.assert_close(tiled.norm(), predicted.norm())
+    torch.testing.assert_close(orthogonalized.norm(), predicted.norm())
+    anchored = dict(build_job(run_of(**levels[4]), CPU).model.named_parameters())
+    assert torch.equal(anchored["fc.weight"], dict(build_job(run_of(), CPU).model.named_parameters())["fc.weight"])
+    assert not torch.equal(anchored["stage2.0.conv2.weight"], random)
+
+
 def test_the_batches_do_not_depend_on_the_initialization(ghn: Path) -> None:
     losses = []
     for init in ({}, {"ghn": str(ghn)}):

@@ -6,11 +6,14 @@ Not covered: initial parameters from a checkpoint of the user's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Literal, get_args
 
 from trivet.core.errors import unknown_name
 from trivet.ghn.config import Head
 from trivet.ghn.folder import find_folder, read_config, weights_digest
+
+Method = Literal["default", "orthogonal", "tiled", "anchor", "orthogonalized"]
+_NEED_GHN = ("tiled", "anchor", "orthogonalized")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +34,10 @@ class InitConfig:
     head: Head = "predict"
     """The classifier: `predict` it (as many classes as the hypernetwork knows), `resize` or `keep` (random)."""
 
+    method: Method = "default"
+    """`default`: what the hypernetwork predicts, or the model's own random values without one. `orthogonal`: orthogonal
+    weights, without a hypernetwork. With one, what its prediction is compared with: `tiled` (random values, repeated
+    and sized as predicted), `anchor` (its anchors alone); and `orthogonalized`: the prediction, made orthogonal."""
     digest: str = ""
     """Which weights it has, as `weights_digest` gives it. Studies fill it in: a hypernetwork that was trained on under
     the same name is another arm, and never half of one. Empty takes what is there."""
@@ -38,6 +45,15 @@ class InitConfig:
     def __post_init__(self) -> None:
         if self.head not in get_args(Head):
             raise ValueError(unknown_name("head", str(self.head), get_args(Head)))
+        if self.method not in get_args(Method):
+            raise ValueError(unknown_name("method", str(self.method), get_args(Method)))
+        if self.method in _NEED_GHN and not self.ghn:
+            raise ValueError(f"`method={self.method}` needs a `ghn`, whose prediction it starts from; name one")
+        if self.method == "orthogonal" and self.ghn:
+            raise ValueError(
+                f"`method=orthogonal` uses no hypernetwork and `ghn={self.ghn}` is named; remove it, or use "
+                "`method: orthogonalized`"
+            )
         if self.digest and not self.ghn:
             raise ValueError(f"`digest={self.digest}` has no effect without a `ghn`; name one, or remove it")
         if self.head != "predict" and not self.ghn:
@@ -46,7 +62,7 @@ class InitConfig:
     @property
     def is_random(self) -> bool:
         """Whether the model keeps its own random initialization."""
-        return not self.ghn
+        return not self.ghn and self.method == "default"
 
     def pinned(self) -> InitConfig:
         """The same with the digest of the weights that are there now; as it is where there are none to be found.
@@ -55,7 +71,7 @@ class InitConfig:
             >>> InitConfig().pinned() == InitConfig()
             True
         """
-        if self.is_random or self.digest:
+        if not self.ghn or self.digest:
             return self
         try:
             return replace(self, digest=weights_digest(find_folder(self.ghn)))
@@ -71,7 +87,7 @@ class InitConfig:
         Raises:
             ValueError: What is wrong, and what can be done.
         """
-        if self.is_random:
+        if not self.ghn:
             return
         folder = find_folder(self.ghn)
         known = read_config(folder).num_classes

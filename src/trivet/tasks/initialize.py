@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import torch
 from torch import nn
 
+from trivet.core.seeding import derive
 from trivet.tasks.config import RunConfig
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,27 @@ def initialize(run: RunConfig, model: nn.Module, example: Any) -> None:
     """
     if run.init.is_random:
         return
-    from trivet.ghn import init_
+    from trivet.ghn import GHN, init_
+    from trivet.ghn.baselines import anchor_, orthogonal_, orthogonalize_, tiled_
+    from trivet.graph import graph_of
 
-    report = init_(model, run.init.ghn, example, head=run.init.head)
+    init, seed = run.init, derive(run.seed, "init")
+    if init.method == "orthogonal":
+        logger.info("init: %d weights are orthogonal", len(orthogonal_(model, seed)))
+        return
+    ghn, graph = GHN.from_pretrained(init.ghn), graph_of(model, example)
+    random = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    report = init_(model, ghn, graph=graph, head=init.head)
     logger.info("init: %s", report)
+    if init.method == "tiled":
+        tiled_(model, graph, ghn.config, head=init.head, seed=seed)
+    elif init.method == "anchor":
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(random[name])
+        anchor_(model, graph, ghn.config, head=init.head)
+    elif init.method == "orthogonalized":
+        predicted = {row.name for row in report.rows if row.predicted}
+        orthogonalize_((parameter for name, parameter in model.named_parameters() if name in predicted), seed)
+    if init.method != "default":
+        logger.info("init: method %s, in place of what was predicted", init.method)
