@@ -32,6 +32,11 @@ def cpu_ms(run: Callable[[], object]) -> float:
     return (time.process_time() - start) * 1e3
 
 
+def forget(ghn: GHN) -> None:
+    """Drop what it knows of graphs that it met."""
+    ghn._plans, ghn._batches = type(ghn._plans)(ghn._plans.size), type(ghn._batches)(ghn._batches.size)
+
+
 def alternate(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Median CPU milliseconds of each, after one round that does not count."""
     rounds = [{name: cpu_ms(run) for name, run in runs.items()} for _ in range(repeats + 1)][1:]
@@ -49,7 +54,7 @@ def single(name: str, config: str, repeats: int) -> None:
             network(image)
 
     def first() -> None:
-        ghn._plans = type(ghn._plans)(ghn._plans.size)
+        forget(ghn)
         ghn.predict_(network, image)
 
     times = alternate(
@@ -90,7 +95,7 @@ def meta_batch(config: str, count: int, repeats: int) -> None:
         torch.autograd.backward(parameters, [torch.ones_like(value) for value in parameters])
 
     def plan() -> None:
-        ghn._plans = type(ghn._plans)(ghn._plans.size)
+        forget(ghn)
         ghn._batch(graphs, "predict")
 
     times = alternate({"forward": forward, "step": ghn_step, "plan": plan}, repeats)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from trivet.core.errors import TrivetError
-from trivet.ghn.batch import Cache
+from trivet.ghn.batch import Cache, plan_graph
 from trivet.ghn.config import GHNConfig
 from trivet.ghn.ghn import GHN, KEPT_PLANS
 from trivet.graph.graph import Graph
@@ -240,18 +240,38 @@ def test_plans_are_kept_by_key_and_bounded(make_graph: Callable[..., Graph], mon
     monkeypatch.undo()
     for seed in range(1, KEPT_PLANS):
         ghn.embed([make_graph(seed, count=3)])
-    assert len(ghn._plans) == KEPT_PLANS
+    assert len(ghn._plans) == len(ghn._batches) == KEPT_PLANS
     cache = Cache(2)
     made = [cache.get(key, lambda key=key: [key]) for key in ("a", "b", "a", "c", "a")]
     assert made[0] is made[2] is made[4]
     assert cache.get("b", lambda: "new") == "new"
 
 
+def test_graphs_met_in_ever_new_batches_are_planned_once(
+    make_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ghn, graphs = GHN(CONFIGS["ghn2"], seed=1), [make_graph(seed, count=3) for seed in range(12)]
+    ghn.remember(len(graphs))
+    planned: list[str] = []
+
+    def count(graph: Graph, *args: object) -> object:
+        planned.append(graph.key)
+        return plan_graph(graph, *args)  # pyrefly: ignore[bad-argument-type]
+
+    monkeypatch.setattr("trivet.ghn.ghn.plan_graph", count)
+    for first in range(12):
+        for second in range(12):
+            ghn.predict_batch([graphs[first], graphs[second]])
+    assert sorted(planned) == sorted(graph.key for graph in graphs)
+    with pytest.raises(ValueError, match="must be ≥ 1"):
+        ghn.remember(0)
+
+
 def test_copies_and_pickles_carry_no_plans(make_graph: Callable[..., Graph]) -> None:
     ghn, graph = GHN(CONFIGS["ghn2"], seed=1), make_graph(0)
     expected = ghn.predict_batch([graph])[0]["fc.weight"]
     for other in (copy.deepcopy(ghn), pickle.loads(pickle.dumps(ghn))):
-        assert len(other._plans) == 0
+        assert len(other._plans) == len(other._batches) == 0
         assert torch.equal(other.predict_batch([graph])[0]["fc.weight"], expected)
 
 

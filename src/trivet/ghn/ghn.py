@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trivet.graph.graph import Graph
 
 KEPT_PLANS = 64
-"""Graphs, and batches of graphs, whose plans a hypernetwork keeps."""
+"""Graphs, and batches of graphs, whose plans a hypernetwork keeps; see `GHN.remember`."""
 
 
 class GHN(nn.Module):
@@ -71,6 +71,7 @@ class GHN(nn.Module):
             if config.encoder == "graphormer":
                 self._start_small()
         self._plans = Cache(KEPT_PLANS)
+        self._batches = Cache(KEPT_PLANS)
 
     def _start_small(self) -> None:
         """The initial weights of GHN-3: embeddings of size 1/√d, and last layers a fifth as large, without bias."""
@@ -203,6 +204,16 @@ class GHN(nn.Module):
         targets, kept = targets_of(graph, self.config, head)
         return Coverage(tuple(target.name for target in targets), kept)
 
+    def remember(self, graphs: int) -> None:
+        """Keep the plans of up to so many graphs, about 20 kB each: training meets the same ones again and again.
+
+        Raises:
+            ValueError: Fewer than one.
+        """
+        if graphs < 1:
+            raise ValueError(f"`graphs={graphs}` must be ≥ 1")
+        self._plans.size = 3 * graphs  # plan, targets and coverage of each
+
     def _batch(self, graphs: Sequence[Graph], head: Head) -> tuple[GraphBatch, list[Group]]:
         """Plans of graphs, from the cache where they were met before."""
         if not graphs:
@@ -217,13 +228,16 @@ class GHN(nn.Module):
             return join(plans, self.config, self.device)
 
         def grouped() -> list[Group]:
-            targets = [targets_of(graph, self.config, head)[0] for graph in graphs]
+            targets = [
+                self._plans.get((key, head, "targets"), lambda graph=graph: targets_of(graph, self.config, head)[0])
+                for key, graph in zip(keys, graphs, strict=True)
+            ]
             return group_targets(targets, [len(graph.nodes) for graph in graphs], self.config, self.device)
 
         # What is kept must serve later calls with gradients too.
         with torch.inference_mode(False):
-            batch = self._plans.get((keys, self.device), joined)
-            return batch, self._plans.get((keys, self.device, head), grouped)
+            batch = self._batches.get((keys, self.device), joined)
+            return batch, self._batches.get((keys, self.device, head), grouped)
 
     def _states(self, batch: GraphBatch) -> Tensor:
         """Encode a batch: [nodes, hid]."""

@@ -91,6 +91,7 @@ def _fit(setting: Setting, folder: RunFolder, group: Group, stop: StopFlag) -> M
     networks.prepare()  # not a part of training's time
     images = setting.images.validation.head(config.evaluation.images)
     ghn = new_ghn(config)
+    ghn.remember(min(len(networks), networks.keep))
     if training.start_std:
         start_with(ghn, [unseen[number] for number in range(len(unseen))], training.start_std)
     fit = meta_train(

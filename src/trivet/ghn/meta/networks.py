@@ -77,7 +77,7 @@ class Pool:
         self._shape: Shape = (num_classes, in_channels, image_size)
         self._device = device
         self._dropout = dropout
-        self._keep = keep
+        self.keep = keep
         self._made: OrderedDict[int, PoolNetwork] = OrderedDict()
         self._coming: dict[int, Future[dict[str, Any]]] = {}
         self._executor: ProcessPoolExecutor | None = None
@@ -97,14 +97,14 @@ class Pool:
             raise IndexError(f"network {index}; the pool has {len(self.entries)}")
         if index not in self._made:
             self._made[index] = self._make(index)
-            if len(self._made) > self._keep:
+            if len(self._made) > self.keep:
                 self._made.popitem(last=False)
         self._made.move_to_end(index)
         return self._made[index]
 
     def prepare(self) -> None:
         """Make all networks now, if they are few enough to be kept; a large pool's are left to the workers."""
-        if len(self.entries) <= self._keep:
+        if len(self.entries) <= self.keep:
             for number in range(len(self.entries)):
                 self[number]
 
