@@ -38,7 +38,8 @@ def markdown(result: dict[str, Any]) -> str:
     count = {kind: next((found[kind]["n"] for found in agreement.values() if kind in found), 0) for kind, _ in KINDS}
     head = [f"{label} (n = {count[kind]})" for kind, label in KINDS if count[kind]]
     text = (
-        f"`{Path(result['ghn']).name}` on {result['networks']} networks of the split {result['split']}, {result['data']}: "
+        f"`{Path(result['ghn']).name}` on {result['networks']} networks of the split {result['split']}, "
+        f"{result['data']}: "
         f"Kendall τ with its 95 % interval (percentile bootstrap over networks). Truth: accuracy on "
         f"{result['truth_images']:,} test images after {result['truth_steps']} SGD steps, one run a network, "
         f"{100 * min(result['truth']):.0f} to {100 * max(result['truth']):.0f} %, "
@@ -73,7 +74,7 @@ def main() -> None:
     document = arguments.write.read_text(encoding="utf-8")
     before, rest = document.split(BEGIN)
     after = rest.split(END, 1)[1]
-    arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    arguments.write.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
