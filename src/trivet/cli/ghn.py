@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trivet.cli import ghn_eval, ghn_train
+from trivet.cli import ghn_diagnose, ghn_eval, ghn_rank, ghn_train
 from trivet.cli.console import emit_json, show, table, talk, verb
 from trivet.core.errors import TrivetError
 
@@ -114,3 +114,5 @@ def _number(value: float | None, form: str, unit: float = 1.0) -> str:
 
 app.command("train", short_help="Train a hypernetwork.")(ghn_train.train)
 app.command("eval", short_help="What a hypernetwork's predictions are worth.")(ghn_eval.eval_)
+app.command("rank", short_help="Which rankers order unseen networks as training would.")(ghn_rank.rank)
+app.command("diagnose", short_help="Which layers of a predicted network break it.")(ghn_diagnose.diagnose)

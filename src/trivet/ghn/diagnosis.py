@@ -112,6 +112,7 @@ def diagnose(
             batch_size=batch_size,
             draws=draws,
             classes=result.classes,
+            answered=result.answered,
             twin_accuracy=None if trained is None else bench.test(trained).accuracy,
             together=None,
             kept=kept,

@@ -6,6 +6,7 @@ Nothing here imports torch, and nothing here is measured; see `diagnosis` for wh
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -143,6 +144,8 @@ class Diagnosis:
     """Kaiming draws behind every mean over draws."""
     classes: int
     """Outputs of the network."""
+    answered: int = 0
+    """How many of them are its answer for some image; 0 if not counted."""
     twin_accuracy: float | None = None
     """Of the trained twin as a whole."""
     together: float | None = None
@@ -170,9 +173,8 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a JSON file."""
-        content = asdict(self)
-        content["kept"] = dict(self.kept)
-        return {"verdict": self.verdict, "culprits": [asdict(one) for one in self.culprits], **content}
+        said = {"verdict": self.verdict, "familiarity": familiarity(self)}
+        return {**said, "culprits": [asdict(one) for one in self.culprits], **asdict(self), "kept": dict(self.kept)}
 
     def __str__(self) -> str:
         """Accuracies, verdict, the layers that matter most, neighbors."""
@@ -186,7 +188,9 @@ class Diagnosis:
             lines += [f"  {one.similarity:.4f}  {one.name}" for one in self.neighbors]
             lines.append(f"  {familiarity(self)}")
         if self.kept:
-            lines += ["", f"{len(self.kept)} tensors were not predicted and kept the module's own values"]
+            reasons = Counter(self.kept.values()).most_common()
+            lines += ["", "Not predicted, with the module's own values:"]
+            lines += [f"  {count} tensor{'s' * (count > 1)}: {reason}" for reason, count in reasons]
         return "\n".join(lines)
 
 
@@ -255,10 +259,11 @@ def _nobody(found: Diagnosis) -> list[str]:
             f"{change.high:+.3f}; n = {found.images} images, {found.draws} draws)."
         ]
     guess = 1 / found.classes
+    same = " and it answers the same class for every image" if found.answered == 1 else ""
     if found.accuracy <= guess + 2 * math.sqrt(guess * (1 - guess) / found.images):
         sentences.append(
-            f"Its accuracy of {found.accuracy:.3f} is no better than guessing ({guess:.3f}), so the fault lies in "
-            "several layers at once, or in how they fit together."
+            f"Its accuracy of {found.accuracy:.3f} is no better than guessing ({guess:.3f}){same}, so the fault lies "
+            "in several layers at once, or in how they fit together."
         )
     return sentences
 

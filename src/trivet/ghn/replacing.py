@@ -34,6 +34,8 @@ class Outcome:
     """Mean cross-entropy."""
     classes: int
     """Outputs."""
+    answered: int = 0
+    """Classes that are the answer for some image."""
 
     @property
     def accuracy(self) -> float:
@@ -87,14 +89,17 @@ class Bench:
         """
         parameters = {**self.parameters, **changed}
         right: list[Tensor] = []
+        answers: set[int] = set()
         loss, classes = 0.0, 0
         for images, labels in self.parts:
             logits = torch.func.functional_call(self.shell, parameters, (images,))
             classes = _classes(logits, labels)
             loss += float(functional.cross_entropy(logits.double(), labels, reduction="sum"))
-            right.append((logits.argmax(1) == labels).double())
+            found = logits.argmax(1)
+            answers |= set(found.tolist())
+            right.append((found == labels).double())
         joined = torch.cat(right)
-        return Outcome(joined, loss / len(joined), classes)
+        return Outcome(joined, loss / len(joined), classes, len(answers))
 
 
 def _classes(logits: object, labels: Tensor) -> int:

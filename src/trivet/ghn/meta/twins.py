@@ -10,8 +10,8 @@ Not covered: learning-rate schedules; the first few hundred steps are what predi
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -66,6 +66,8 @@ class Twin:
     """The learning rate that was chosen."""
     seconds_per_step: float
     """Processor seconds of a training step."""
+    parameters: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
+    """Its parameters after the last of the points."""
 
 
 def train_twin(
@@ -90,7 +92,12 @@ def train_twin(
         best, rate = (found, candidate) if found > best else (best, rate)
     trained, seconds = _train(module, start, images, config, rate, config.points, seed)
     tested = [accuracy(skeleton, weights, test, images, batch_size=config.batch_size) for weights in (start, *trained)]
-    return Twin(accuracies=tuple(tested), rate=rate, seconds_per_step=seconds / config.points[-1])
+    return Twin(
+        accuracies=tuple(tested),
+        rate=rate,
+        seconds_per_step=seconds / config.points[-1],
+        parameters=trained[-1],
+    )
 
 
 def _train(
