@@ -154,7 +154,7 @@ COLUMNS = ("ranker", "Kendall τ", "95 % interval", "n", "with BN", "n", "withou
 
 def _print(result: Mapping[str, Any]) -> None:
     labels = _labels(result)
-    rows = []
+    rows: list[list[str]] = []
     for name, found in result["methods"].items():
         cells = [labels[name]]
         for kind in ("all", "bn", "bn_free"):
