@@ -176,23 +176,23 @@ def sensitivity_table(content: Content, kinds: Sequence[str]) -> Table:
 
 def layers_table(content: Content) -> Table:
     """What was predicted for each layer, and what passes through it."""
-    headers = ("layer", "operation", "shape", "norm", "rank", "random draw’s", "distinct rows", "scale",
-               "bias", "output SD", "dead inputs")  # fmt: skip
+    headers = ("layer", "operation", "shape", "norm", "rank", "random draw’s", "distinct rows", "output SD",
+               "dead inputs", "scale", "bias")  # fmt: skip
     rows = [
         (
             layer["name"], ", ".join(layer["ops"]), "×".join(map(str, layer["shape"])) or "1", number(layer["norm"], 2),
             _rank(layer), number(layer["random_rank"], 1),
             MISSING if layer["rows"] is None else f"{layer['distinct_rows']} of {layer['rows']}",
-            _spread(layer["scale"]), _spread(layer["bias"]), number(layer["output_std"]),
-            _percent(layer["dead_inputs"]),
+            number(layer["output_std"]), _percent(layer["dead_inputs"]),
+            _spread(layer["scale"]), _spread(layer["bias"]),
         )
         for layer in content["layers"]
     ]  # fmt: skip
     notes = (
         "norm: standard deviation of the weight over √(2 / fan-in), Kaiming's. rank: effective rank, exp of the "
         "entropy of the normalized singular values (Roy & Vetterli 2007), of the weight as outputs × inputs·kernel. "
-        "scale, bias: mean (SD). output SD: over images, channels and places. dead inputs: channels that reach the "
-        "layer as zero for every image.",
+        "output SD: over images, channels and places. dead inputs: channels that reach the layer as zero for every "
+        "image. scale, bias: mean (SD).",
     )
     return Table(
         title="Layers", headers=headers, rows=tuple(rows), numeric=frozenset(range(3, len(headers))), notes=notes
