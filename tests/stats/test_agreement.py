@@ -14,7 +14,7 @@ from trivet.stats import agreement_difference, rank_agreement
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_equal_to_scipy_with_and_without_ties(data: st.DataObject) -> None:
     from scipy import stats
 

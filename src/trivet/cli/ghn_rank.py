@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -97,10 +98,9 @@ def _check(ghn: str, split: str, fit_split: str, fit_networks: int, out: Path) -
 
 
 def _rates(text: str) -> list[float]:
-    try:
+    rates: list[float] = []
+    with contextlib.suppress(ValueError):
         rates = [float(part) for part in text.split(",")]
-    except ValueError:
-        rates = []
     if not rates or not all(0 < rate < float("inf") for rate in rates):
         raise ValueError(f"`--rates {text}` must be numbers above 0 and commas; such as 0.1,0.01")
     return rates
