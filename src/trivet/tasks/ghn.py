@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -105,6 +106,16 @@ class Setting:
         """One prediction for each network, tested on the images."""
         size = self.config.evaluation.batch_size
         return evaluate(ghn, predict, networks, images, self.images, batch_size=size)
+
+
+@contextmanager
+def without_denormals() -> Generator[None]:
+    """Inside, numbers near zero are zero: networks without norms make them, and a CPU computes them slowly."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def new_ghn(config: MetaConfig) -> GHN:

@@ -28,7 +28,7 @@ from trivet.ghn.meta.equivalent import equivalent_steps
 from trivet.ghn.meta.evaluate import Scores
 from trivet.ghn.meta.networks import Pool
 from trivet.ghn.meta.twins import Twin, TwinConfig, train_twin
-from trivet.tasks.ghn import Setting
+from trivet.tasks.ghn import Setting, without_denormals
 from trivet.training.environment import apply_environment
 
 Kind = bool | None
@@ -127,9 +127,10 @@ def main(arguments: list[str]) -> int:
         return 2
     setup_logging()
     try:
-        for row in evaluate_splits(json.loads(arguments[0])):
-            sys.stdout.write(f"{json.dumps(row)}\n")
-            sys.stdout.flush()
+        with without_denormals():
+            for row in evaluate_splits(json.loads(arguments[0])):
+                sys.stdout.write(f"{json.dumps(row)}\n")
+                sys.stdout.flush()
     except (TrivetError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return getattr(error, "exit_code", 2)

@@ -40,7 +40,7 @@ from trivet.ghn.meta.networks import Pool
 from trivet.ghn.meta.twins import TwinConfig, train_twin
 from trivet.ghn.ranking import evaluating, mean_embedding
 from trivet.ghn.regression import FEWEST, fit_regression
-from trivet.tasks.ghn import Setting
+from trivet.tasks.ghn import Setting, without_denormals
 from trivet.tasks.ghn_eval import find_recipe
 from trivet.training.environment import apply_environment
 
@@ -291,9 +291,10 @@ def main(arguments: list[str]) -> int:
         return 2
     setup_logging()
     try:
-        for row in rank(json.loads(arguments[0])):
-            sys.stdout.write(f"{json.dumps(row)}\n")
-            sys.stdout.flush()
+        with without_denormals():
+            for row in rank(json.loads(arguments[0])):
+                sys.stdout.write(f"{json.dumps(row)}\n")
+                sys.stdout.flush()
     except (TrivetError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return getattr(error, "exit_code", 2)

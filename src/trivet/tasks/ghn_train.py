@@ -13,8 +13,6 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -30,7 +28,7 @@ from trivet.ghn.meta.group import Group, joined
 from trivet.ghn.meta.loop import MetaFit, meta_train
 from trivet.ghn.meta.networks import predict
 from trivet.ghn.meta.start import start_with
-from trivet.tasks.ghn import Setting, new_ghn
+from trivet.tasks.ghn import Setting, new_ghn, without_denormals
 from trivet.tasks.run import StopFlag, Stopped, run_task
 from trivet.training.checkpoint import Checkpoints
 from trivet.training.environment import apply_environment, describe_environment
@@ -50,7 +48,7 @@ def train(folder: RunFolder, stop: StopFlag, started: float) -> RunResult:
     config = build(MetaConfig, load_yaml(folder.config_path), file=str(folder.config_path))
     realised = apply_environment(config.environment)
     device = torch.device(realised.device)
-    with _without_denormals(), joined(device) as group:
+    with without_denormals(), joined(device) as group:
         if group.is_first:
             write_json(folder.environment_path, describe_environment(config.environment, realised))
         setting = Setting(config, device, folder.path)
@@ -71,16 +69,6 @@ def train(folder: RunFolder, stop: StopFlag, started: float) -> RunResult:
         seconds=time.perf_counter() - started,
         train_seconds=fit.seconds,
     )
-
-
-@contextmanager
-def _without_denormals() -> Generator[None]:
-    """Inside, numbers near zero are zero: networks without norms make them, and a CPU computes them slowly."""
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
 
 
 def _fit(setting: Setting, folder: RunFolder, group: Group, stop: StopFlag) -> MetaFit:
