@@ -74,17 +74,20 @@ def diagnose_request(request: Mapping[str, Any], progress: Callable[[int, int], 
     shape = (2, config.data.channels, config.data.image_size, config.data.image_size)
     graph = graph_of(module, torch.zeros(shape, device=device))
     test = images.test.head(request["images"])
+    skeleton = Skeleton(copy.deepcopy(module), device=device, unused=graph.unplaced)
+    pixels = images.prepare(test.images)
+    if skeleton.channels_last:
+        pixels = pixels.contiguous(memory_format=torch.channels_last)
     twin = None
     if request["twin_steps"]:
         steps = request["twin_steps"]
         logger.info("training a twin for %d steps", steps)
         trial = TwinConfig(points=(steps,), trial_steps=min(TRIAL_STEPS, steps))
-        skeleton = Skeleton(copy.deepcopy(module), device=device, unused=graph.unplaced)
         twin = train_twin(module, skeleton, test, images, trial, seed=derive(request["seed"], "twin")).parameters
     found = diagnose(
         module,
         ghn,
-        batch=(images.prepare(test.images), test.labels),
+        batch=(pixels, test.labels),
         twin=twin,
         graph=graph,
         training=_training(setting, request["neighbors"]),
