@@ -162,7 +162,7 @@ def describe(architecture: Architecture) -> str:
     Examples:
         >>> from trivet.ghn.deepnets import DeepNets
         >>> describe(DeepNets("test")[17])
-        '7 cells of 128 channels, bn, simple stem'
+        '13 cells of 48 channels, bn, imagenet stem'
     """
     if not isinstance(architecture, CellArchitecture):
         return str(architecture.to_dict()["family"])
