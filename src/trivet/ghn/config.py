@@ -18,6 +18,7 @@ Encoder = Literal["gated", "graphormer", "mlp"]
 Decoder = Literal["conv", "linear", "mlp", "low_rank"]
 Head = Literal["predict", "keep", "resize"]
 AnchorName = Literal["none", "identity"]
+TaskName = Literal["none", "set"]
 
 PRIMITIVE_COUNT = 15
 """Node types of DeepNets-1M: the words that published hypernetworks know."""
@@ -64,12 +65,15 @@ class GHNConfig:
     anchor: AnchorName = "none"
     """What decoded weights are added to: "identity" is a fixed weight that passes inputs on, with which networks of any
     structure agree on what a channel means; "none" is as published."""
+    task: TaskName = "none"
+    """What is known of the task beside the graph: "set" are a few labelled images of any number of classes, given with
+    each prediction; "none" is as published: one task, of `num_classes` classes."""
     words: int = PRIMITIVE_COUNT
     """Node types with an embedding of their own; further words are read as a similar one of the published 15."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_shape", tuple(self.max_shape))
-        names = (("encoder", Encoder), ("decoder", Decoder), ("anchor", AnchorName))
+        names = (("encoder", Encoder), ("decoder", Decoder), ("anchor", AnchorName), ("task", TaskName))
         for name, allowed in ((name, get_args(kind)) for name, kind in names):
             if getattr(self, name) not in allowed:
                 raise ValueError(unknown_name(name, str(getattr(self, name)), allowed))

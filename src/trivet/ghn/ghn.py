@@ -27,6 +27,7 @@ from trivet.ghn.groups import Group, group_targets
 from trivet.ghn.normalize import factor, offset
 from trivet.ghn.shapes import ShapeVocabulary
 from trivet.ghn.targets import Coverage, targets_of
+from trivet.ghn.task_encoder import ClassDecoder, Task, TaskEncoder, TaskStates, check_tasks
 from trivet.ghn.writing import made, overflows, why_unwritable, write_part
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ class GHN(nn.Module):
             self.vectors = VectorDecoder(config)
             if config.encoder == "graphormer":
                 self._start_small()
+            if config.task == "set":
+                self.tasks = TaskEncoder(config)
+                self.rows = ClassDecoder(config)
+                del self.decoder.classes, self.vectors.classes  # of one fixed number of classes
         self._plans = Cache(KEPT_PLANS)
         self._batches = Cache(KEPT_PLANS)
 
@@ -94,7 +99,13 @@ class GHN(nn.Module):
         return self.word.weight.device
 
     def predict(
-        self, model: nn.Module, example_input: Any = None, *, graph: Graph | None = None, head: Head = "predict"
+        self,
+        model: nn.Module,
+        example_input: Any = None,
+        *,
+        graph: Graph | None = None,
+        head: Head = "predict",
+        task: Task | None = None,
     ) -> dict[str, Tensor]:
         """Parameters for a module, through which gradients flow back to the hypernetwork.
 
@@ -107,13 +118,15 @@ class GHN(nn.Module):
             graph: Its graph, if you have it already.
             head: What happens to the classifier when there is one: "predict" it, which needs as many classes as the
                 hypernetwork was trained on, "resize": decode it like any other linear layer, or "keep": leave it out.
+            task: For a hypernetwork with `GHNConfig.task` "set": a few images as the module takes them, [N, C, H, W],
+                and their labels 0, 1, … [N]. The classifier must have as many classes as there are labels.
 
         Returns:
             Name → parameter, in the order of the graph, on the hypernetwork's device and of its type.
 
         Raises:
-            ValueError: The classifier has another number of classes, the graph is not that of the module, or neither
-                graph nor input is given.
+            ValueError: The classifier has another number of classes, the graph is not that of the module, neither
+                graph nor input is given, or the task is missing, unusable or not asked for.
 
         Examples:
             >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 10))
@@ -123,10 +136,12 @@ class GHN(nn.Module):
             torch.Size([2, 10])
         """
         graph = _graph(model, example_input, graph)
-        return self.predict_batch([graph], head=head)[0]
+        return self.predict_batch([graph], head=head, tasks=_listed(task))[0]
 
-    def predict_batch(self, graphs: Sequence[Graph], *, head: Head = "predict") -> list[dict[str, Tensor]]:
-        """Parameters for several networks at once, given their graphs; otherwise like `predict`.
+    def predict_batch(
+        self, graphs: Sequence[Graph], *, head: Head = "predict", tasks: Sequence[Task] | None = None
+    ) -> list[dict[str, Tensor]]:
+        """Parameters for several networks at once, given their graphs and, if need be, tasks; else like `predict`.
 
         Raises:
             ValueError: As `predict`, or there is no graph.
@@ -134,7 +149,8 @@ class GHN(nn.Module):
         results: list[dict[str, Tensor]] = [{} for _ in graphs]
         with torch.autocast(self.device.type, enabled=False):
             batch, groups = self._batch(graphs, head)
-            for group, block in self._decoded(self._states(batch), groups):
+            told = self._told(batch, graphs, head, tasks)
+            for group, block in self._decoded(self._states(batch, told), groups, told):
                 for part in group.parts:
                     for (index, name), value in zip(part.names, made(part, block), strict=True):
                         results[index][name] = value
@@ -145,7 +161,13 @@ class GHN(nn.Module):
 
     @torch.no_grad()
     def predict_(
-        self, model: nn.Module, example_input: Any = None, *, graph: Graph | None = None, head: Head = "predict"
+        self,
+        model: nn.Module,
+        example_input: Any = None,
+        *,
+        graph: Graph | None = None,
+        head: Head = "predict",
+        task: Task | None = None,
     ) -> Coverage:
         """Write predicted parameters into a module, in one pass over its storage; arguments as for `predict`.
 
@@ -171,7 +193,8 @@ class GHN(nn.Module):
         takes = {name: parameters[name] for name, reason in left.items() if not reason}
         with torch.autocast(self.device.type, enabled=False):
             batch, groups = self._batch([graph], head)
-            decoded = list(self._decoded(self._states(batch), groups))
+            told = self._told(batch, [graph], head, _listed(task))
+            decoded = list(self._decoded(self._states(batch, told), groups, told))
         for group, block in decoded:
             # Extremes pass on what is not a number, in one pass and without a mask.
             if not all(bool(torch.stack(values.aminmax()).isfinite().all()) for values in block.values()):
@@ -190,10 +213,10 @@ class GHN(nn.Module):
             {**coverage.kept, **{name: reason for name, reason in left.items() if reason}},
         )
 
-    def embed(self, graphs: Sequence[Graph]) -> list[Tensor]:
+    def embed(self, graphs: Sequence[Graph], *, tasks: Sequence[Task] | None = None) -> list[Tensor]:
         """States of the nodes, just before they are decoded: [nodes, hid] for each graph."""
         batch, _ = self._batch(graphs, "keep")
-        return list(self._states(batch).split(batch.counts))
+        return list(self._states(batch, self._told(batch, graphs, "keep", tasks)).split(batch.counts))
 
     def coverage(self, graph: Graph, *, head: Head = "predict") -> Coverage:
         """Which parameters of a graph would be predicted, and why the others would not.
@@ -239,14 +262,24 @@ class GHN(nn.Module):
             batch = self._batches.get((keys, self.device), joined)
             return batch, self._batches.get((keys, self.device, head), grouped)
 
-    def _states(self, batch: GraphBatch) -> Tensor:
+    def _told(
+        self, batch: GraphBatch, graphs: Sequence[Graph], head: Head, tasks: Sequence[Task] | None
+    ) -> TaskStates | None:
+        """What nodes and classifiers are told of the tasks; None without."""
+        check_tasks(self.config, graphs, head, tasks)
+        return None if tasks is None else self.tasks(tasks, batch.counts)
+
+    def _states(self, batch: GraphBatch, told: TaskStates | None = None) -> Tensor:
         """Encode a batch: [nodes, hid]."""
         nothing = self.word.weight.new_zeros(1, self.config.hid)
         words = F.embedding(batch.words, torch.cat((self.word.weight, nothing)))
         sizes = torch.cat((self.channel(batch.sizes[:, :2]), self.kernel(batch.sizes[:, 2:])), 1).flatten(1)
-        return self.norm(self.encoder(words + sizes, batch))
+        known = words + sizes if told is None else words + sizes + told.nodes
+        return self.norm(self.encoder(known, batch))
 
-    def _decoded(self, x: Tensor, groups: Sequence[Group]) -> Iterator[tuple[Group, Mapping[str, Tensor]]]:
+    def _decoded(
+        self, x: Tensor, groups: Sequence[Group], told: TaskStates | None = None
+    ) -> Iterator[tuple[Group, Mapping[str, Tensor]]]:
         """Blocks of every group, by the kind of parameter that they are for, squashed where they are vectors."""
         weights = [group for group in groups if group.kind == "weight"]
         if weights:
@@ -257,6 +290,12 @@ class GHN(nn.Module):
             if group.kind == "vector":
                 both = self.vectors(x[group.nodes])
                 yield group, {"factor": as_factor(both[:, 0]), "offset": as_offset(both[:, 1])}
+            elif group.kind == "class_weight" and told:
+                rows = self.rows.weights(x[group.nodes], told.classes_of(group.nodes), group.view[1])
+                yield group, {"class_weight": rows}
+            elif group.kind == "class_bias" and told:
+                biases = self.rows.biases(x[group.nodes], told.classes_of(group.nodes))
+                yield group, {"class_bias": as_offset(biases)}
             elif group.kind == "class_weight":
                 yield group, {"class_weight": self.decoder.classifiers(x[group.nodes], group.view[1]).contiguous()}
             elif group.kind == "class_bias":
@@ -314,6 +353,10 @@ def _graph(model: nn.Module, example_input: Any, graph: Graph | None) -> Graph:
                 f"`graph` is not that of the module: `{name}` is {shapes[name]} there and {node.shape} here"
             )
     return graph
+
+
+def _listed(task: Task | None) -> list[Task] | None:
+    return None if task is None else [task]
 
 
 def _same(decoded: Tensor) -> Tensor:

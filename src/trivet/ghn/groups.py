@@ -76,7 +76,9 @@ def _group(target: Target, config: GHNConfig) -> tuple[str, View]:
     if target.kind in ("factor", "offset"):
         return "vector", (0, 0, 0, 0)
     if target.kind == "class_bias":
-        return "class_bias", (0, 0, 0, 0)
+        return "class_bias", (target.view[0], 0, 0, 0)
     out, inputs, height, width = target.view
     largest = config.max_shape
+    if target.kind == "class_weight":  # as many rows as there are classes
+        return target.kind, (out, min(inputs, largest[1]), height, width)
     return target.kind, (min(out, largest[0]), min(inputs, largest[1]), height, width)

@@ -23,6 +23,7 @@ from trivet.ghn.writing import why_unwritable
 from trivet.graph.trace import graph_of
 
 if TYPE_CHECKING:
+    from trivet.ghn.task_encoder import Task
     from trivet.graph.graph import Graph
 
 SHOWN = 20
@@ -157,6 +158,7 @@ def init_(
     *,
     graph: Graph | None = None,
     head: Head = "predict",
+    task: Task | None = None,
     strict: bool = False,
 ) -> InitReport:
     """Write predicted parameters into a module, in place; frozen ones (`requires_grad=False`) are kept.
@@ -170,6 +172,7 @@ def init_(
         graph: The module's graph, if you have it already.
         head: What happens to the classifier: "predict" it, which needs as many classes as the hypernetwork was trained
             on; "resize": decode it like any other linear layer of its size; "keep": leave it as it is.
+        task: For a hypernetwork that predicts for tasks: a few labelled images, see `GHN.predict`.
         strict: Refuse unless every parameter can be predicted.
 
     Returns:
@@ -198,7 +201,7 @@ def init_(
     graph_done = time.perf_counter()
     if strict:
         _refuse_kept({**ghn.coverage(graph, head=head).kept, **_unwritable(module)})
-    coverage = ghn.predict_(module, graph=graph, head=head)
+    coverage = ghn.predict_(module, graph=graph, head=head, task=task)
     done = time.perf_counter()
     predicted = set(coverage.predicted)
     rows = tuple(

@@ -9,7 +9,8 @@ With anchors (`anchor.py`), a linear layer that reads a flattened image is decod
 global average, and every pixel of a channel gets the same weight.
 
 The classifier is the last weight with a bias after which no further parameter follows. Its rows are decoded one a
-class, so a hypernetwork can predict it only for as many classes as it was trained on.
+class, so a hypernetwork can predict it only for as many classes as it was trained on, unless it is told the task
+(`task_encoder.py`), which any number of classes can have.
 
 Not covered: parameters whose node is of none of the 15 published types, nor like one; they keep their values.
 """
@@ -167,7 +168,7 @@ def targets_of(graph: Graph, config: GHNConfig, head: Head) -> tuple[list[Target
     if head not in get_args(Head):
         raise ValueError(unknown_name("head", str(head), get_args(Head)))
     pair = head_of(graph) or ()
-    if pair and head == "predict":
+    if pair and head == "predict" and config.task == "none":
         classes, name = graph.nodes[pair[0]].shape[0], graph.nodes[pair[0]].parameters[0]
         if classes != config.num_classes:
             raise ValueError(
