@@ -1,7 +1,7 @@
 """What makes a hypernetwork learn: the recipe for Fashion-MNIST with one thing changed at a time.
 
-    OMP_NUM_THREADS=1 python benchmarks/ghn_ablation.py why  [--steps 300] [--seeds 2] [--out runs/ghn-ablation]
-    OMP_NUM_THREADS=1 python benchmarks/ghn_ablation.py kind [--cpu-seconds 200] [--seeds 3] [--out runs/ghn-ablation]
+    OMP_NUM_THREADS=1 python benchmarks/ghn_ablation.py why  [--steps 300] [--seeds 1] [--out runs/ghn-ablation]
+    OMP_NUM_THREADS=1 python benchmarks/ghn_ablation.py kind [--cpu-seconds 200] [--seeds 3] [--write DOCUMENT.md]
 
 `why` starts from the published recipe for GHN-2 at equal steps: which of normalized gradients, larger initial weights,
 a wider state, Muon, own images for each network and anchors lets it learn? `kind` is the ablation of the GHN-2 paper at
@@ -28,6 +28,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from blocks import show_or_put
 
 from trivet.core.config import build, load_yaml, merge
 from trivet.core.io import write_json
@@ -122,9 +123,10 @@ def main() -> None:
     parser.add_argument("family", choices=sorted(ARMS))
     parser.add_argument("--steps", type=int, default=300, help="steps of each run of `why`")
     parser.add_argument("--cpu-seconds", type=float, default=200.0, help="processor seconds of each run of `kind`")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--arms", nargs="*", help="only these")
     parser.add_argument("--out", type=Path, default=Path("runs/ghn-ablation"))
+    parser.add_argument("--write", type=Path, help="document whose part is replaced")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
@@ -147,7 +149,7 @@ def main() -> None:
                 write_json(path, run(configuration(arm, limit, seed), train, test, arguments.out / key))
                 print(f"{key}: {time.perf_counter() - started:.0f} s", flush=True)
             results.setdefault(name, []).append(json.loads(path.read_text(encoding="utf-8")))
-    print(table(results))
+    show_or_put(table(results), arguments.write, f"benchmarks/ghn_ablation.py {arguments.family}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Do networks agree on what a hypernetwork should change? Cosines between the gradients that each of them sends back.
 
-    OMP_NUM_THREADS=1 python benchmarks/ghn_alignment.py [--networks 24] [--images 64] [--ghn FOLDER]
+    OMP_NUM_THREADS=1 python benchmarks/ghn_alignment.py [--networks 24] [--images 64] [--ghn FOLDER] [--write DOCUMENT.md]
 
 For networks of the pool of `recipes/ghn-train-fashion.yaml`, the gradient of each one's loss on the same images is
 taken with respect to the hypernetwork's weights. Mean cosine over all pairs: 0 says that a step which helps one network
@@ -18,6 +18,7 @@ from statistics import fmean, stdev
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from blocks import show_or_put
 from torch import Tensor
 
 from trivet.core.config import build, load_yaml, merge
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=3, help="of new hypernetworks")
     parser.add_argument("--ghn", default="", help="a trained hypernetwork of the same recipe")
+    parser.add_argument("--write", type=Path, help="document whose part is replaced")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
@@ -75,7 +77,10 @@ def main() -> None:
     images, labels = setting.images.batch(step=0, place=0, size=arguments.images, places=1)
     batch = Batch(images, labels, 0)
     kinds = {True: "with batch norm", False: "without"}
-    print("| hypernetwork | networks | n | mean cosine | deviation of the logits over images |\n|---|---|---|---|---|")
+    lines = [
+        "| hypernetwork | networks | n | mean cosine | deviation of the logits over images |",
+        "|---|---|---|---|---|",
+    ]
     for name, patch in {**VARIANTS, **({"trained": {}} if arguments.ghn else {})}.items():
         cosines: dict[bool, list[float]] = {True: [], False: []}
         logits: dict[bool, list[float]] = {True: [], False: []}

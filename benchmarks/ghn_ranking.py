@@ -11,7 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-BEGIN, END = "<!-- begin: python benchmarks/ghn_ranking.py RANKING.json --write docs/ranking.md -->", "<!-- end -->"
+from blocks import show_or_put
+
 KINDS = (("all", "all networks"), ("bn", "with batch normalization"), ("bn_free", "without"))
 
 
@@ -68,13 +69,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path)
     arguments = parser.parse_args()
     text = "\n\n".join(markdown(json.loads(file.read_text(encoding="utf-8"))) for file in arguments.files)
-    if arguments.write is None:
-        print(text)
-        return
-    document = arguments.write.read_text(encoding="utf-8")
-    before, rest = document.split(BEGIN)
-    after = rest.split(END, 1)[1]
-    arguments.write.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    show_or_put(text, arguments.write, "benchmarks/ghn_ranking.py")
 
 
 if __name__ == "__main__":
