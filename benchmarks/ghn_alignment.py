@@ -1,6 +1,6 @@
 """Do networks agree on what a hypernetwork should change? Cosines between the gradients that each of them sends back.
 
-    OMP_NUM_THREADS=1 python benchmarks/ghn_alignment.py [--networks 24] [--images 64] [--ghn FOLDER] [--write DOCUMENT.md]
+    OMP_NUM_THREADS=1 python benchmarks/ghn_alignment.py [--networks 24] [--ghn FOLDER] [--write DOCUMENT.md]
 
 For networks of the pool of `recipes/ghn-train-fashion.yaml`, the gradient of each one's loss on the same images is
 taken with respect to the hypernetwork's weights. Mean cosine over all pairs: 0 says that a step which helps one network
@@ -98,9 +98,8 @@ def main() -> None:
             values = cosines[kind]
             error = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
             seeds = f"{len(logits[kind]) // len(values)} × {len(values)} seeds"
-            print(
-                f"| {name} | {label} | {seeds} | {fmean(values):.3f}{error} | {fmean(logits[kind]):.2g} |", flush=True
-            )
+            lines.append(f"| {name} | {label} | {seeds} | {fmean(values):.3f}{error} | {fmean(logits[kind]):.2g} |")
+    show_or_put("\n".join(lines), arguments.write, "benchmarks/ghn_alignment.py")
 
 
 if __name__ == "__main__":
