@@ -2,7 +2,7 @@
 
     trivet ghn eval fashion-small --networks 100 --images 2000 --split test --split wide … --json > evaluation.json
     trivet ghn eval fashion-small --networks 16 --images 2000 --twins 16 --json > twins.json
-    python benchmarks/ghn_evaluation.py evaluation.json twins.json [--title NAME] [--write DOCUMENT.md]
+    python benchmarks/ghn_evaluation.py evaluation.json twins.json [--write DOCUMENT.md --part NAME]
 
 Not covered: computing anything anew.
 """
@@ -63,12 +63,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--write", type=Path, help="document whose part is replaced")
+    parser.add_argument("--part", default="fashion-small", help="which of its parts")
     arguments = parser.parse_args()
     rows = [row for file in arguments.files for row in json.loads(file.read_text(encoding="utf-8"))["splits"]]
     plain, with_twins = [row for row in rows if "twins" not in row], [row for row in rows if "twins" in row]
     parts = [splits_table(plain)] if plain else []
     parts += [twins_table(row) for row in with_twins]
-    show_or_put("\n\n".join(parts), arguments.write, "benchmarks/ghn_evaluation.py")
+    show_or_put("\n\n".join(parts), arguments.write, f"benchmarks/ghn_evaluation.py {arguments.part}")
 
 
 if __name__ == "__main__":
