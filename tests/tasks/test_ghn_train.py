@@ -67,6 +67,9 @@ def test_a_run_leaves_a_hypernetwork_its_recipe_and_a_card(whole: RunFolder) -> 
     card = (whole.path / "ghn" / "README.md").read_text()
     assert "6 steps of 2 networks" in card
     assert f"| all | {result.metrics['val_accuracy']:.3f} |" in card
+    assert "Licence of the data: MIT" in card
+    log = card.split("## Training log")[1].split("##")[0].splitlines()
+    assert [line.split(" | ")[0] for line in log if line[:3] in ("| 2", "| 4", "| 6")] == ["| 2", "| 4", "| 6"]
     assert [row["step"] for row in whole.read_metrics()] == [2, 4, 6]
 
 

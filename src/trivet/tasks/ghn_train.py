@@ -60,7 +60,9 @@ def train(folder: RunFolder, stop: StopFlag, started: float) -> RunResult:
         metrics = _final_metrics(folder)
         fit.module.save_pretrained(folder.path / "ghn")
         write_text(folder.path / "ghn" / "recipe.yaml", dump_yaml(to_plain(config)))
-        write_text(folder.path / "ghn" / "README.md", model_card(config, fit, metrics, data=setting.data.name))
+        data, log = setting.data, folder.read_metrics()
+        card = model_card(config, fit, metrics, data=data.name, licence=data.licence, log=log)
+        write_text(folder.path / "ghn" / "README.md", card)
     return RunResult(
         outcome="finished" if fit.outcome == "finished" else "diverged",
         metrics=metrics,

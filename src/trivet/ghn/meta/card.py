@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from trivet.core.config import dump_yaml, to_plain
 from trivet.ghn.meta.config import MetaConfig
 from trivet.ghn.meta.loop import MetaFit
 
 
-def model_card(config: MetaConfig, fit: MetaFit, metrics: Mapping[str, float], *, data: str, licence: str = "") -> str:
+LOG_ROWS = 16
+"""Rows of the training log that a card shows."""
+
+
+def model_card(
+    config: MetaConfig,
+    fit: MetaFit,
+    metrics: Mapping[str, float],
+    *,
+    data: str,
+    licence: str = "",
+    log: Sequence[Mapping[str, float]] = (),
+) -> str:
     """Markdown.
 
     Args:
@@ -18,6 +30,7 @@ def model_card(config: MetaConfig, fit: MetaFit, metrics: Mapping[str, float], *
         metrics: Figures of networks of the val split on held-out training images.
         data: Name of the data set.
         licence: Licence of the data, if one is stated.
+        log: Rows of metrics.jsonl, of which some are shown.
     """
     count = sum(parameter.numel() for parameter in fit.module.parameters())
     lines = [
@@ -50,5 +63,26 @@ def model_card(config: MetaConfig, fit: MetaFit, metrics: Mapping[str, float], *
             error = metrics.get(f"val_{name}_se", 0.0)
             number = metrics.get(f"val_{name}_n", 0.0)
             lines.append(f"| {label} | {metrics[f'val_{name}']:.3f} | {error:.3f} | {number:.0f} |")
+    lines += _log(log)
     lines += ["", "## Recipe", "", "```yaml", dump_yaml(to_plain(config)).rstrip(), "```", ""]
     return "\n".join(lines)
+
+
+def _log(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """Some rows of the log, the last one among them; accuracies of training networks on the images of their step."""
+    if not rows:
+        return []
+    every = max(1, len(rows) // LOG_ROWS)
+    shown = [row for place, row in enumerate(rows) if (len(rows) - 1 - place) % every == 0 or "val_accuracy" in row]
+    lines = [
+        "",
+        "## Training log",
+        "",
+        "| step | processor s | training accuracy | val accuracy |",
+        "|---|---|---|---|",
+    ]
+    for row in shown:
+        validated = f"{row['val_accuracy']:.3f}" if "val_accuracy" in row else ""
+        training = f"{row['train_accuracy']:.3f}" if "train_accuracy" in row else ""
+        lines.append(f"| {row['step']:.0f} | {row.get('cpu_seconds', 0.0):.0f} | {training} | {validated} |")
+    return lines
