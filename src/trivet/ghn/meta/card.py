@@ -8,7 +8,6 @@ from trivet.core.config import dump_yaml, to_plain
 from trivet.ghn.meta.config import MetaConfig
 from trivet.ghn.meta.loop import MetaFit
 
-
 LOG_ROWS = 16
 """Rows of the training log that a card shows."""
 
