@@ -59,6 +59,7 @@ def eval_(
     show(table(COLUMNS, [_cells(row) for row in rows]))
     talk("\nTop-1 in %, ± standard error over networks; batches of 64, whose statistics batch normalisation takes.")
     for row in rows:
+        _print_tasks(row)
         _print_twins(row)
 
 
@@ -78,6 +79,15 @@ def _accuracy(row: Mapping[str, Any], name: str) -> str:
         return "–"
     error = row.get(f"{name}_se", math.nan)
     return f"{100 * row[name]:.1f}" + ("" if math.isnan(error) else f" ± {100 * error:.1f}")
+
+
+def _print_tasks(row: Mapping[str, Any]) -> None:
+    """Where each network had a task of its own, what the tasks are worth without any network."""
+    if found := row.get("nearest_mean"):
+        print(
+            f"{row['split']}: each network has a held-out task; chance is {100 * row['chance']:.1f}, and the nearest "
+            f"mean of a class's pixels reaches {100 * found['accuracy']:.1f} ± {100 * found['se']:.1f} (n = {found['n']})"
+        )
 
 
 def _print_twins(row: Mapping[str, Any]) -> None:

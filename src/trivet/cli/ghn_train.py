@@ -35,7 +35,8 @@ def train(
     from trivet.tasks.data.sources import check_images
 
     made = _read(config, set_ or [])
-    check_images(made.data.name)
+    for name in made.tasks.all_sources if made.tasks else (made.data.name,):
+        check_images(name)
     if dry_run:
         _plan(made, to_plain(made), json)
         return
@@ -67,15 +68,19 @@ def _read(path: Path, overrides: list[str]) -> MetaConfig:
 
 
 def _plan(config: MetaConfig, plain: dict[str, Any], json: bool) -> None:
-    training = config.training
+    training, tasks = config.training, config.tasks
     images = training.steps * training.meta_batch * training.images
     if json:
         emit_json({"config": plain, "images": images, "predictions": training.steps * training.meta_batch})
         return
+    names = ", ".join(tasks.all_sources) if tasks else config.data.name
     print(
         f"{training.steps:,} steps of {training.meta_batch} networks × {training.images} images: "
-        f"{training.steps * training.meta_batch:,} predictions, {images:,} images of {config.data.name}"
+        f"{training.steps * training.meta_batch:,} predictions, {images:,} images of {names}"
     )
+    if tasks:
+        told = "is shown" if config.ghn.task == "set" else "is not shown"
+        print(f"tasks of {tasks.ways} classes, of which the hypernetwork {told} {tasks.shots} images each")
     for name, budget in (("processor", training.cpu_seconds), ("wall", training.seconds)):
         if budget:
             print(f"or as many as fit into {budget:,.0f} {name} seconds")

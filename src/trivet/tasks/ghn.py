@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -29,7 +29,8 @@ from trivet.ghn.ghn import GHN
 from trivet.ghn.meta.config import MetaConfig
 from trivet.ghn.meta.evaluate import Scores, evaluate
 from trivet.ghn.meta.images import Images, Split
-from trivet.ghn.meta.networks import Pool, predict
+from trivet.ghn.meta.loop import Examples
+from trivet.ghn.meta.networks import Pool, PoolNetwork, predict
 from trivet.ghn.meta.rules import Entry, pool
 from trivet.tasks.data import ImageData, load_images
 
@@ -49,7 +50,14 @@ class Setting:
 
     @cached_property
     def data(self) -> ImageData:
-        """The arrays."""
+        """The arrays.
+
+        Raises:
+            ConfigError: The classes do not fit, or the configuration is one of many tasks.
+        """
+        if self.config.tasks:
+            fix = "this needs one data set; give a configuration without that section"
+            raise ConfigError([Problem("", "tasks", "a section", "none", fix)])
         data = load_images(self.config.data.name)
         if data.num_classes != self.config.ghn.num_classes:
             found = f"{self.config.ghn.num_classes}, with {data.name} of {data.num_classes} classes"
@@ -60,9 +68,33 @@ class Setting:
     def images(self) -> Images:
         """The images, on the device."""
         data = self.data
-        train = Split(_tensor(data.train_images), torch.from_numpy(data.train_labels))
-        test = Split(_tensor(data.test_images), torch.from_numpy(data.test_labels))
+        train = Split(as_tensor(data.train_images), torch.from_numpy(data.train_labels))
+        test = Split(as_tensor(data.test_images), torch.from_numpy(data.test_labels))
         return Images(train, test, self.config.data, seed=derive(self.config.seed, "images"), device=self.device)
+
+    @property
+    def num_classes(self) -> int:
+        """Outputs of the networks."""
+        return self.data.num_classes
+
+    @property
+    def about(self) -> tuple[str, str]:
+        """Name and licence of the data."""
+        return self.data.name, self.data.licence
+
+    @property
+    def examples(self) -> Examples:
+        """What networks are trained on."""
+        return self.images
+
+    def case(self, kind: Literal["val", "test"], number: int, network: PoolNetwork) -> tuple[PoolNetwork, Images]:
+        """The network of a number as the hypernetwork is shown it, and the images for it."""
+        return network, self.images
+
+    def judge(self, ghn: torch.nn.Module, networks: Pool, kind: Literal["val", "test"], count: int) -> Scores:
+        """One prediction for each network, tested on the first images held out for validation, or for testing."""
+        split = self.images.validation if kind == "val" else self.images.test
+        return self.score(ghn, networks, split.head(count))
 
     def entries(self, split: str, size: int) -> Sequence[Entry]:
         """The first architectures of a split's pool; found once, then remembered by their numbers."""
@@ -70,7 +102,7 @@ class Setting:
         if split == PREDEFINED:
             return [Entry(number=number, architecture=network) for number, network in enumerate(DeepNets(PREDEFINED))]
         about = {
-            "num_classes": self.data.num_classes,
+            "num_classes": self.num_classes,
             "in_channels": config.data.channels,
             "image_size": config.data.image_size,
         }
@@ -94,7 +126,7 @@ class Setting:
         config = self.config
         return Pool(
             self.entries(split, size),
-            num_classes=self.data.num_classes,
+            num_classes=self.num_classes,
             in_channels=config.data.channels,
             image_size=config.data.image_size,
             device=self.device,
@@ -123,6 +155,6 @@ def new_ghn(config: MetaConfig) -> GHN:
     return GHN(config.ghn, seed=derive(config.seed, "ghn"))
 
 
-def _tensor(images: Any) -> torch.Tensor:
+def as_tensor(images: Any) -> torch.Tensor:
     """Images with the strides of a fresh tensor; numpy's may make torch corrupt memory, see `image_classification`."""
     return torch.from_numpy(images).clone(memory_format=torch.contiguous_format)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -29,6 +30,7 @@ from trivet.ghn.meta.evaluate import Scores
 from trivet.ghn.meta.networks import Pool
 from trivet.ghn.meta.twins import Twin, TwinConfig, train_twin
 from trivet.tasks.ghn import Setting, without_denormals
+from trivet.tasks.ghn_tasks import TaskSetting, setting_of
 from trivet.training.environment import apply_environment
 
 Kind = bool | None
@@ -67,13 +69,18 @@ def evaluate_splits(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     device = torch.device(apply_environment(config.environment).device)
     ghn = GHN.from_pretrained(request["ghn"]).to(device)
     twin = build(TwinConfig, request["twin"], key="twin")
-    setting = Setting(config, device)
-    images = setting.images.test.head(request["images"])
+    if config.tasks:
+        config = replace(config, ghn=ghn.config)  # another number of classes can be asked for
+    setting = setting_of(config, device)
     for split in request["splits"]:
         networks = setting.networks(split, request["networks"])
-        scores = setting.score(ghn, networks, images)
+        scores = setting.judge(ghn, networks, "test", request["images"])
+        images = setting.case("test", 0, networks[0])[1].test.head(request["images"])
         row: dict[str, Any] = {"split": split, "images": len(images.labels), **scores.summary()}
         row["each"] = [score.accuracy for score in scores.networks]
+        if isinstance(setting, TaskSetting):
+            row["chance"] = 1 / setting.num_classes
+            row["nearest_mean"] = setting.nearest_mean(len(networks), request["images"])
         if request["twins"]:
             row["twins"] = _twins(setting, networks, scores, min(request["twins"], len(networks)), twin)
         yield row
@@ -81,16 +88,16 @@ def evaluate_splits(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _twins(setting: Setting, networks: Pool, scores: Scores, count: int, config: TwinConfig) -> dict[str, Any]:
     """Curves of the twins of the first networks, and what predictions are worth in their steps."""
-    images = setting.images
-    test = images.test.head(setting.config.evaluation.images)
     twins: list[Twin] = []
     for number in range(count):
         seed = derive(setting.config.seed, "twin", number)
         seed_everything(seed)
         module = networks.entries[number].architecture.build(
-            setting.data.num_classes, setting.config.data.channels, setting.config.data.image_size
+            setting.num_classes, setting.config.data.channels, setting.config.data.image_size
         )
         skeleton = networks[number].skeleton
+        images = setting.case("test", number, networks[number])[1]
+        test = images.test.head(setting.config.evaluation.images)
         twins.append(train_twin(module.to(setting.device), skeleton, test, images, config, seed=seed))
     steps = (0, *config.points)
     content: dict[str, Any] = {"steps": steps, "curves": [twin.accuracies for twin in twins]}

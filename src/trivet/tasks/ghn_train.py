@@ -29,6 +29,7 @@ from trivet.ghn.meta.loop import MetaFit, meta_train
 from trivet.ghn.meta.networks import predict
 from trivet.ghn.meta.start import start_with
 from trivet.tasks.ghn import Setting, new_ghn, without_denormals
+from trivet.tasks.ghn_tasks import setting_of
 from trivet.tasks.run import StopFlag, Stopped, run_task
 from trivet.training.checkpoint import Checkpoints
 from trivet.training.environment import apply_environment, describe_environment
@@ -51,7 +52,7 @@ def train(folder: RunFolder, stop: StopFlag, started: float) -> RunResult:
     with without_denormals(), joined(device) as group:
         if group.is_first:
             write_json(folder.environment_path, describe_environment(config.environment, realised))
-        setting = Setting(config, device, folder.path)
+        setting = setting_of(config, device, folder.path)
         fit = _fit(setting, folder, group, stop)
     if fit.outcome == "stopped":
         raise Stopped
@@ -60,8 +61,8 @@ def train(folder: RunFolder, stop: StopFlag, started: float) -> RunResult:
         metrics = _final_metrics(folder)
         fit.module.save_pretrained(folder.path / "ghn")
         write_text(folder.path / "ghn" / "recipe.yaml", dump_yaml(to_plain(config)))
-        data, log = setting.data, folder.read_metrics()
-        card = model_card(config, fit, metrics, data=data.name, licence=data.licence, log=log)
+        name, licence = setting.about
+        card = model_card(config, fit, metrics, data=name, licence=licence, log=folder.read_metrics())
         write_text(folder.path / "ghn" / "README.md", card)
     return RunResult(
         outcome="finished" if fit.outcome == "finished" else "diverged",
@@ -79,26 +80,34 @@ def _fit(setting: Setting, folder: RunFolder, group: Group, stop: StopFlag) -> M
     networks = setting.networks("train", config.pool.size, dropout=training.dropout, workers=training.workers)
     unseen = setting.networks("val", config.evaluation.networks)
     networks.prepare()  # not a part of training's time
-    images = setting.images.validation.head(config.evaluation.images)
     ghn = new_ghn(config)
     ghn.remember(min(len(networks), networks.keep))
     if training.start_std:
-        start_with(ghn, [unseen[number] for number in range(len(unseen))], training.start_std)
+        shown = [setting.case("val", number, unseen[number])[0] for number in range(len(unseen))]
+        start_with(ghn, shown, training.start_std)
     fit = meta_train(
         ghn.to(setting.device),
         predict,
         networks,
-        setting.images,
+        setting.examples,
         training,
         seed=config.seed,
         log=MetricsLog(folder.metrics_path),
-        checkpoints=Checkpoints(folder.checkpoint_path, key=digest(config)),
-        evaluate=lambda ghn: _validation(setting.score(ghn, unseen, images).summary()),
+        checkpoints=Checkpoints(folder.checkpoint_path, key=_key(config)),
+        evaluate=lambda ghn: _validation(setting.judge(ghn, unseen, "val", config.evaluation.images).summary()),
         group=group,
         should_stop=stop if group.size == 1 else lambda: group.total(float(stop()))[0] > 0,
     )
     networks.close()
     return fit
+
+
+def _key(config: MetaConfig) -> str:
+    """Digest of the configuration; what says nothing of tasks is left out, so runs of before there were tasks go on."""
+    plain = to_plain(config)
+    if config.tasks is None:
+        del plain["tasks"], plain["ghn"]["task"]
+    return digest(plain)
 
 
 def _validation(summary: dict[str, float]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from typing import Literal
 from trivet.core.environment import EnvironmentConfig
 from trivet.ghn.config import GHNConfig
 from trivet.ghn.meta.rules import PoolConfig
+from trivet.ghn.meta.task_config import TasksConfig
 
 
 def _at_least(name: str, value: float, least: float, advice: str) -> None:
@@ -201,6 +202,9 @@ class MetaConfig:
     """The architectures it is trained on; validation and test architectures obey the same rules."""
     data: MetaDataConfig = field(default_factory=MetaDataConfig)
     """The images."""
+    tasks: TasksConfig | None = None
+    """Train on many small tasks of these sources instead of on `data.name`; `ghn.task: set` tells the hypernetwork
+    which one. Images become `data.image_size` squares of `data.channels`; a tenth of them is held out."""
     training: MetaTrainingConfig
     """The loop."""
     evaluation: MetaEvaluationConfig = field(default_factory=MetaEvaluationConfig)
@@ -209,3 +213,12 @@ class MetaConfig:
     """Device and threads."""
     seed: int = 0
     """Initial parameters, order of architectures and images."""
+
+    def __post_init__(self) -> None:
+        if self.tasks is None and self.ghn.task == "set":
+            raise ValueError("`ghn.task='set'` needs a section `tasks` that says which; give one, or leave it out")
+        if self.tasks and self.ghn.task == "none" and self.ghn.num_classes != self.tasks.ways:
+            raise ValueError(
+                f"`ghn.num_classes={self.ghn.num_classes}` must be `tasks.ways={self.tasks.ways}` where `ghn.task` is "
+                "'none', as such a hypernetwork predicts a fixed number of classes"
+            )

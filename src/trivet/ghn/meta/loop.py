@@ -24,7 +24,6 @@ from trivet.core.seeding import derive
 from trivet.ghn.meta.clock import Clock
 from trivet.ghn.meta.config import MetaTrainingConfig
 from trivet.ghn.meta.group import Group
-from trivet.ghn.meta.images import Images
 from trivet.ghn.meta.state import MetaState
 from trivet.ghn.meta.step import Batch, Network, StepConfig, StepResult, meta_step
 from trivet.training.batches import BatchOrder
@@ -57,6 +56,23 @@ class AheadOfTime(Protocol):
         ...
 
 
+class Examples(Protocol):
+    """What networks are trained on: `Images`, or `Tasks`."""
+
+    def batch(self, *, step: int, place: int, size: int, places: int) -> tuple[Tensor, Tensor]:
+        """Images and labels for the network at a place of a step that takes `places` different batches."""
+        ...
+
+
+@runtime_checkable
+class Conditions(Protocol):
+    """Examples that a prediction is told of."""
+
+    def given(self, network: Any, /, *, step: int, place: int, places: int) -> Any:
+        """The network with what is told of the batch of the same step and place."""
+        ...
+
+
 AHEAD = 8
 """Steps whose networks are asked for ahead."""
 
@@ -83,7 +99,7 @@ def meta_train(
     module: nn.Module,
     predict: Predictor,
     networks: Networks,
-    images: Images,
+    images: Examples,
     config: MetaTrainingConfig,
     *,
     seed: int,
@@ -129,7 +145,7 @@ class _Run:
         module: nn.Module,
         predict: Predictor,
         networks: Networks,
-        images: Images,
+        images: Examples,
         config: MetaTrainingConfig,
         seed: int,
         log: MetricsLog,
@@ -185,7 +201,7 @@ class _Run:
             if isinstance(self.networks, AheadOfTime):
                 coming = range(state.step, min(state.step + AHEAD, config.steps))
                 self.networks.ahead(number for step in coming for _, number in self.group.share(self._chosen(step)))
-            networks = [self.networks[number] for _, number in mine]
+            networks = [self._network(place, number) for place, number in mine]
             batches = [self._batch(place) for place, _ in mine]
         result = meta_step(lambda nets: self.predict(self.module, nets), networks, batches, self.options, self.clock)
         with self.clock("optimizer"):
@@ -214,9 +230,19 @@ class _Run:
             return whole
         return round(least * (whole / least) ** (step / over))
 
+    @property
+    def _places(self) -> int:
+        """Different batches of a step."""
+        return 1 if self.config.shared_images else self.config.meta_batch
+
+    def _network(self, place: int, number: int) -> Network:
+        network = self.networks[number]
+        if not isinstance(self.images, Conditions):
+            return network
+        return self.images.given(network, step=self.state.step, place=place % self._places, places=self._places)
+
     def _batch(self, place: int) -> Batch:
-        config, step = self.config, self.state.step
-        places = 1 if config.shared_images else config.meta_batch
+        config, step, places = self.config, self.state.step, self._places
         images, labels = self.images.batch(step=step, place=place % places, size=config.images, places=places)
         return Batch(images, labels, derive(self.seed, "dropout", step, place))
 

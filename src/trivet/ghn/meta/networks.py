@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ from trivet.ghn.ghn import GHN
 from trivet.ghn.meta.rules import Entry
 from trivet.ghn.meta.skeleton import Skeleton
 from trivet.graph import Graph, graph_of
+
+if TYPE_CHECKING:
+    from trivet.ghn.task_encoder import Task
 
 Shape = tuple[int, int, int]
 """Classes, channels of the images, their height and width."""
@@ -39,6 +42,8 @@ class PoolNetwork:
     """What the hypernetwork reads."""
     skeleton: Skeleton
     """What runs with predicted parameters."""
+    task: Task | None = None
+    """Labelled images that show what the parameters are for, if the hypernetwork is told."""
 
 
 class Pool:
@@ -153,4 +158,5 @@ def predict(module: nn.Module, networks: Sequence[PoolNetwork]) -> list[dict[str
     """
     if not isinstance(module, GHN):
         raise TypeError(f"a {type(module).__name__} predicts nothing; give a GHN")
-    return module.predict_batch([network.graph for network in networks])
+    tasks = [network.task for network in networks if network.task is not None]
+    return module.predict_batch([network.graph for network in networks], tasks=tasks or None)
