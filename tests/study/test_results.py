@@ -166,3 +166,17 @@ def test_a_metric_that_never_came_is_told_as_such(tmp_path: Path) -> None:
     sentence = Results(whole.spec, mixed, tmp_path).decide("precision", "fp32", "RR").sentence
     assert "1 further pair could not be compared: a run diverged or failed." in sentence
     assert "2 further pairs could not be compared: a run did not report" in sentence
+
+
+def test_runs_that_did_not_get_their_environment_are_left_out_and_told(tmp_path: Path) -> None:
+    for seed in (2, 5):
+        folder = tmp_path / f"RRone{seed}"
+        folder.mkdir()
+        write_json(folder / "environment.json", {"not_realised": ["threads", "mkl_cbwr"]})
+    r = results(tmp_path, two=False)
+    assert r.unrealised == {"RRone2": ("threads", "mkl_cbwr"), "RRone5": ("threads", "mkl_cbwr")}
+    assert sorted(r.values("test_accuracy", "RR")) == [0, 1, 3, 4, 6, 7]
+    for verdict in (r.decide("precision", "fp32", "RR"), r.compare_all()[0].verdict):
+        assert verdict.n == 6
+        assert "diverged" not in verdict.sentence
+        assert "2 runs did not get the environment asked for (mkl_cbwr, threads) and are left out." in verdict.sentence

@@ -1,8 +1,8 @@
 """The records of a study, and what can be concluded from them.
 
-Arms are compared paired by seed. A run that diverged, failed or finished without the metric takes its pair out of the
-comparison; how many pairs were lost, and to what, is said in every verdict, and the counts stand beside every mean.
-Nothing is dropped silently.
+Arms are compared paired by seed. A run that diverged, failed, finished without the metric or did not get the settings
+that its environment asked for takes its pair out of the comparison; how many pairs were lost, and to what, is said in
+every verdict, and the counts stand beside every mean. Nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,8 +109,18 @@ class Results:
         """Where the time of all invocations went; None when none was recorded."""
         return harness_of(Store(self.folder).history())
 
+    @cached_property
+    def unrealised(self) -> dict[str, tuple[str, ...]]:
+        """Finished run → settings that it asked for and did not get: such runs are in no mean and no comparison."""
+        found: dict[str, tuple[str, ...]] = {}
+        for record in self.records:
+            names = RunFolder(record.folder).read_environment().get("not_realised") if record.is_done else None
+            if isinstance(names, list) and names:
+                found[record.run_id] = tuple(map(str, names))
+        return found
+
     def values(self, metric: str, arm: str) -> dict[int, float]:
-        """Seed → final value of a metric, over the finished runs of an arm that report it.
+        """Seed → final value of a metric, over the finished runs of an arm that report it and got their settings.
 
         Args:
             metric: Name of a metric, or `bitops`, `seconds`, `train_seconds`.
@@ -122,7 +133,7 @@ class Results:
             raise ValueError(unknown_name("arm", arm, self.arms))
         found: dict[int, float] = {}
         for record in self.records:
-            if record.arm == arm and record.state == "finished":
+            if record.arm == arm and record.state == "finished" and record.run_id not in self.unrealised:
                 value = _value(record, metric)
                 if value is not None:
                     found[record.seed] = value
@@ -252,8 +263,18 @@ class Results:
         from trivet.stats.sentences import unreported
 
         silent = {r.seed for r in self.records if r.arm in arms and r.state == "finished" and _value(r, metric) is None}
-        text = unreported(len(silent - self._bad(arms) - set(used)), metric)
+        text = unreported(len(silent - self._bad(arms) - set(used)), metric) + self._left_out(arms)
         return dataclasses.replace(verdict, sentence=verdict.sentence + text) if text else verdict
+
+    def _left_out(self, arms: Sequence[str]) -> str:
+        """Which runs were left out because they did not get the settings that they asked for."""
+        out = [r for r in self.records if r.arm in arms and r.run_id in self.unrealised]
+        if not out:
+            return ""
+        names = sorted({name for record in out for name in self.unrealised[record.run_id]})
+        runs = f"{len(out)} runs did" if len(out) != 1 else "1 run did"
+        left = "are left out" if len(out) != 1 else "is left out"
+        return f" {runs} not get the environment asked for ({', '.join(names)}) and {left}."
 
     def _check_metric(self, metric: str) -> None:
         names = {name: None for record in self.records for name in record.metrics} | dict.fromkeys(_COSTS)

@@ -39,7 +39,7 @@ def fingerprint() -> dict[str, Any]:
             "cores": available_cores(),
             "python": platform.python_version(),
         },
-        "cpu": {"model": _cpu_model()},
+        "cpu": {"model": _cpu("model name") or platform.processor(), "flags": _cpu("flags").split()},
         "packages": dict(_packages()),
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)},
         "git": _git(Path.cwd()),
@@ -63,14 +63,17 @@ def _packages() -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _cpu_model() -> str:
+@cache
+def _cpu(key: str) -> str:
+    """A line of the first processor's description; empty where the system has none."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+            name, _, value = line.partition(":")
+            if name.strip() == key:
+                return value.strip()
     except OSError:
         pass
-    return platform.processor()
+    return ""
 
 
 @cache
