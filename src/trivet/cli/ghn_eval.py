@@ -84,9 +84,10 @@ def _accuracy(row: Mapping[str, Any], name: str) -> str:
 def _print_tasks(row: Mapping[str, Any]) -> None:
     """Where each network had a task of its own, what the tasks are worth without any network."""
     if found := row.get("nearest_mean"):
+        pixels = f"{100 * found['accuracy']:.1f} ± {100 * found['se']:.1f} (n = {found['n']})"
         print(
             f"{row['split']}: each network has a held-out task; chance is {100 * row['chance']:.1f}, and the nearest "
-            f"mean of a class's pixels reaches {100 * found['accuracy']:.1f} ± {100 * found['se']:.1f} (n = {found['n']})"
+            f"mean of a class's pixels reaches {pixels}"
         )
 
 
