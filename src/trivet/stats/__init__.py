@@ -12,6 +12,8 @@ from trivet.stats.critical import CriticalPeriod, critical_period
 from trivet.stats.equivalence import Equivalence, equivalence
 from trivet.stats.estimate import Estimate, estimate
 from trivet.stats.family import ArmPair, decide_family, decide_pairs
+from trivet.stats.look_plan import LookPlan, plan_looks
+from trivet.stats.looks import Look, decide_by_looks, look
 from trivet.stats.multiplicity import holm
 from trivet.stats.power import power_different, power_equivalent, seeds_needed, smallest_detectable
 from trivet.stats.signflip import min_pairs, sign_flip_p, smallest_p
@@ -24,6 +26,8 @@ __all__ = [
     "CriticalPeriod",
     "Equivalence",
     "Estimate",
+    "Look",
+    "LookPlan",
     "RankAgreement",
     "RankCorrelation",
     "Verdict",
@@ -31,12 +35,15 @@ __all__ = [
     "compare",
     "critical_period",
     "decide",
+    "decide_by_looks",
     "decide_family",
     "decide_pairs",
     "equivalence",
     "estimate",
     "holm",
+    "look",
     "min_pairs",
+    "plan_looks",
     "power_different",
     "power_equivalent",
     "rank_agreement",
