@@ -37,7 +37,7 @@ SOURCES = [make_source("a"), make_source("b")]
 
 
 def make_tasks(**changes: Any) -> Tasks:
-    config = {"sources": ("a", "b"), "ways": 3, "shots": 4, "held_out": 0.5, **changes}
+    config: dict[str, Any] = {"sources": ("a", "b"), "ways": 3, "shots": 4, "held_out": 0.5, **changes}
     return Tasks(SOURCES, TasksConfig(**config), DATA, query=8)
 
 
