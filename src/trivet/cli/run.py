@@ -35,6 +35,10 @@ def run(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome (or the plan) as JSON.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not build the report at the end.")] = False,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Stop at a planned look as soon as the data decide.")
+    ] = False,
+    looks: Annotated[int, typer.Option("--looks", help="With --until-decided: looks of a new plan.")] = 4,
 ) -> None:
     """Run a study, or what is left of it: everything is checked first, Ctrl-C stops, the same command resumes."""
     from trivet.study import Study
@@ -53,7 +57,7 @@ def run(
     if dry_run:
         _plan(made, slots, json)
         return
-    results = _run(made, slots)
+    results = _run(made, slots, until_decided=until_decided, looks=looks)
     _conclude(results, json, report=not no_report)
     if results.exit_code:
         raise typer.Exit(results.exit_code)
@@ -92,7 +96,7 @@ def _use_data(folder: Path) -> None:
     os.environ[ROOT_VARIABLE] = str(folder.resolve())
 
 
-def _run(study: Study, slots: int) -> Results:
+def _run(study: Study, slots: int, *, until_decided: bool, looks: int) -> Results:
     from trivet.cli.live import progress
     from trivet.study import StudyInterrupted, StudyStopped
 
@@ -100,7 +104,7 @@ def _run(study: Study, slots: int) -> Results:
     in_file_order = sorted(study.plan(), key=lambda run: status.arms.index(run.arm))
     shown = progress(in_file_order, status.records)
     try:
-        return study.run(slots=slots, progress=shown)
+        return study.run(slots=slots, progress=shown, until_decided=until_decided, looks=looks)
     except StudyInterrupted as stop:
         talk(str(stop))
         raise typer.Exit(stop.exit_code) from None

@@ -19,6 +19,7 @@ from trivet.core.errors import TrivetError, unknown_name
 from trivet.core.runfolder import RunFolder
 from trivet.study.accounting import Harness, harness_of
 from trivet.study.arms import arm_name, combinations
+from trivet.study.lookbook import LookBook
 from trivet.study.plan import plan
 from trivet.study.record import Record
 from trivet.study.spec import StudySpec
@@ -61,14 +62,24 @@ class Results:
         ['base']
     """
 
-    def __init__(self, spec: StudySpec, records: Sequence[Record], folder: Path, *, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spec: StudySpec,
+        records: Sequence[Record],
+        folder: Path,
+        *,
+        notes: Sequence[str] = (),
+        looks: LookBook | None = None,
+    ) -> None:
         self.spec = spec
         """What was asked."""
-        self.records = list(records)
-        """One a planned run, in the order of the plan."""
+        self.records = _needed(spec, records, looks)
+        """One a planned run, in the order of the plan; runs that planned looks have made needless are left out."""
+        self.looks = looks
+        """The planned looks, when the study is run until decided."""
         self.folder = folder
         """The study folder."""
-        self.notes = list(notes)
+        self.notes = [*notes, *(looks.notes() if looks else [])]
         """What a reader should know: folders outside the plan, changes of the study."""
 
     @classmethod
@@ -81,7 +92,8 @@ class Results:
         store = Store(Path(folder))
         spec = store.load_spec()
         runs = plan(spec)
-        return cls(spec, store.records(runs), store.folder, notes=folder_notes(store, runs))
+        notes, looks = folder_notes(store, runs), LookBook.load(store.folder)
+        return cls(spec, store.records(runs), store.folder, notes=notes, looks=looks)
 
     @property
     def arms(self) -> list[str]:
@@ -179,10 +191,12 @@ class Results:
             metric=name,
             lost=self._lost(arms, seeds),
         )
-        return self._told(verdict, arms, seeds, name)
+        return self._told(self._unplanned(verdict), arms, seeds, name)
 
     def compare_all(self, baseline: str | None = None) -> list[ArmComparison]:
         """Compare every arm with the baseline on the study's metric, as one family (Holm).
+
+        In a study that is run until decided, the verdicts are those of its planned looks.
 
         Args:
             baseline: Name of an arm; the first one when left out.
@@ -201,6 +215,12 @@ class Results:
         verdicts = decide_pairs(pairs, margin=metric.margin, metric=metric.name) if pairs else []
         found: list[ArmComparison] = []
         for arm, verdict in zip(others, verdicts, strict=True):
+            if self.looks and self.looks.fits(self.spec, first, arm):
+                outcomes = {name: self.values(metric.name, name) for name in (first, arm)}
+                planned = self.looks.verdict(arm, outcomes)
+                found.append(ArmComparison(arm_a=first, arm_b=arm, verdict=planned))
+                continue
+            verdict = self._unplanned(verdict)
             both = self.values(metric.name, first).keys() & self.values(metric.name, arm).keys()
             told = self._told(verdict, [first, arm], sorted(both), metric.name)
             found.append(ArmComparison(arm_a=first, arm_b=arm, verdict=told))
@@ -276,6 +296,16 @@ class Results:
         left = "are left out" if len(out) != 1 else "is left out"
         return f" {runs} not get the environment asked for ({', '.join(names)}) and {left}."
 
+    def _unplanned(self, verdict: Verdict) -> Verdict:
+        """The verdict, saying that it is none of the planned looks when there are such."""
+        if self.looks is None:
+            return verdict
+        text = (
+            " This comparison is not one of the planned looks: when it was made after one of them, its error is not "
+            "held."
+        )
+        return dataclasses.replace(verdict, sentence=verdict.sentence + text)
+
     def _check_metric(self, metric: str) -> None:
         names = {name: None for record in self.records for name in record.metrics} | dict.fromkeys(_COSTS)
         if any(record.metrics for record in self.records) and metric not in names:
@@ -289,6 +319,14 @@ def _value(record: Record, metric: str) -> float | None:
     if metric in record.metrics:
         return record.metrics[metric]
     return float(getattr(record, metric)) if metric in _COSTS else None
+
+
+def _needed(spec: StudySpec, records: Sequence[Record], looks: LookBook | None) -> list[Record]:
+    """The records without runs that never started because the looks had decided before."""
+    if looks is None or not looks.decided:
+        return list(records)
+    seeds = set(spec.seed_list[: looks.seeds_needed])
+    return [record for record in records if record.seed in seeds or record.state != "pending"]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -17,6 +17,7 @@ from trivet.study.capacity import Capacity, measure_capacity
 from trivet.study.executors.base import Executor, shell_line
 from trivet.study.executors.local import LocalExecutor
 from trivet.study.failures import is_full_disk_error
+from trivet.study.lookbook import LookBook
 from trivet.study.plan import PlannedRun, plan
 from trivet.study.progress import LogProgress, Progress
 from trivet.study.record import Record
@@ -25,6 +26,9 @@ from trivet.study.scheduler import GRACE_SECONDS, Outcome, Scheduler, make_job
 from trivet.study.spec import StudySpec
 from trivet.study.stop import StopSignals, StudyInterrupted, StudyStopped
 from trivet.study.store import Store
+
+LOOKS = 4
+"""Looks of a new plan."""
 
 EXECUTORS = ("local",)
 """Names that `Study.run` takes."""
@@ -99,7 +103,8 @@ class Study:
     def status(self) -> Results:
         """How every run stands; reads only."""
         runs = self.plan()
-        return Results(self.spec, self.store.records(runs), self.folder, notes=folder_notes(self.store, runs))
+        notes, looks = folder_notes(self.store, runs), LookBook.load(self.folder)
+        return Results(self.spec, self.store.records(runs), self.folder, notes=notes, looks=looks)
 
     def commands(self) -> list[str]:
         """One shell line for each run that is not done, its folder made ready: for xargs, Slurm or another machine.
@@ -127,14 +132,22 @@ class Study:
         progress: Progress | None = None,
         *,
         grace: float = GRACE_SECONDS,
+        until_decided: bool = False,
+        looks: int = LOOKS,
     ) -> Results:
         """Run every run that is not done; returns when all have come to rest.
+
+        With `until_decided`, seeds are run in planned looks and the study stops when every comparison with the first
+        arm is decided; the error of each decision holds over all looks (see `trivet.stats.look`). The plan is made
+        once and kept in `looks.json`.
 
         Args:
             executor: `local`, or an object that places runs.
             slots: Runs at the same time; 0: as the study says, else as many as fit.
             progress: Told what happens; log lines when left out.
             grace: Seconds a run has for its checkpoint when the study is stopped.
+            until_decided: Look at planned numbers of seeds and stop as soon as the data decide.
+            looks: With `until_decided`: how many looks a new plan has, at least 1.
 
         Raises:
             ConfigError: Something cannot run; nothing was started.
@@ -142,8 +155,10 @@ class Study:
             StudyBusy: Another process is running this study (a `RunFolderError`); nothing was started.
             StudyInterrupted: A signal stopped it in order (a `KeyboardInterrupt`); the same call resumes.
             StudyStopped: The disk is full; the same call resumes when there is room.
+            RunFolderError: A look could not be taken because too many runs are missing; the same call goes on.
         """
         self.check()
+        book = self._book(looks) if until_decided else None
         if slots < 0:
             raise ValueError(f"`slots={slots}` must be ≥ 0; 0 lets trivet decide")
         place = make_executor(executor)
@@ -153,7 +168,7 @@ class Study:
         try:
             with self.store.lock(), StopSignals() as signals:
                 try:
-                    outcome = self._run_locked(place, capacity, shown, grace, signals)
+                    outcome = self._run_locked(place, capacity, shown, grace, signals, book)
                 finally:
                     shown.end()
                     place.close()
@@ -163,18 +178,49 @@ class Study:
             outcome.disk_full = str(error)
         return self._conclude(outcome)
 
+    def _book(self, looks: int) -> LookBook:
+        """The plan of looks in the folder, or a new one."""
+        arms = list(dict.fromkeys(arm.name for arm in self.spec.arms(file=self._file)))
+        book = LookBook.load(self.folder)
+        if book is not None:
+            book.check(self.spec, arms)
+            return book
+        done = sum(record.is_done for record in self.store.records(self.plan()))
+        return LookBook.make(self.folder, self.spec, arms, looks, done)
+
     def _run_locked(
-        self, place: Executor[Any], capacity: Capacity, shown: Progress, grace: float, signals: StopSignals
+        self,
+        place: Executor[Any],
+        capacity: Capacity,
+        shown: Progress,
+        grace: float,
+        signals: StopSignals,
+        book: LookBook | None,
     ) -> Outcome:
         for change in self.store.save_spec(self.spec):
             shown.message(f"the study is changed: {change}")
         runs = self.plan()
-        records = self.store.records(runs)
         for note in folder_notes(self.store, runs):
             if not note.startswith("the study was changed"):
                 shown.message(note)
-        outcome = Scheduler(self.store, place, capacity, shown, grace=grace).run(runs, records, signals)
-        self._remember(outcome, records)
+
+        def run_all(part: list[PlannedRun]) -> Outcome:
+            records = self.store.records(part)
+            outcome = Scheduler(self.store, place, capacity, shown, grace=grace).run(part, records, signals)
+            self._remember(outcome, records)
+            return outcome
+
+        if book is None:
+            return run_all(runs)
+        outcome = Outcome()
+        book.save()
+        while not book.decided:
+            outcome = run_all([run for run in runs if run.block < book.next_pairs])
+            if outcome.interrupted or outcome.disk_full:
+                break
+            results = self.status()
+            for line in book.take({arm: results.values(self.spec.metric.name, arm) for arm in results.arms}):
+                shown.message(line)
         return outcome
 
     def _remember(self, outcome: Outcome, before: Sequence[Record]) -> None:
