@@ -1,0 +1,383 @@
+"""The alias detector: finds every planted fault, and nothing where there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from trivet import audit
+
+_spec = importlib.util.spec_from_file_location("audit_variants", Path(__file__).with_name("variants.py"))
+assert _spec is not None
+assert _spec.loader is not None
+variants = importlib.util.module_from_spec(_spec)
+sys.modules[_spec.name] = variants
+_spec.loader.exec_module(variants)
+
+
+def nothing(model: nn.Module) -> Any:
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_finds_the_fault_and_only_that(seed: int, tmp_path: Path) -> None:
+    variant = variants.draw_variant(seed)
+    audits: list[audit.AliasAudit] = []
+
+    def audited(model: nn.Module) -> audit.AliasAudit:
+        audits.append(audit.alias(model))
+        return audits[-1]
+
+    right = variant.run(tmp_path, copies=True, window=nothing)
+    checked = variant.run(tmp_path, copies=True, window=audited)
+    wrong = variant.run(tmp_path, copies=False, window=audited)
+    clean, faulty = audits
+    assert all(torch.equal(a, b) for a, b in zip(right, checked, strict=True)), variant
+    assert not clean.findings, variant
+    assert clean.checked > 0
+    assert faulty.findings, variant
+    assert {found.buffer for found in faulty.findings} == {0}
+    assert {found.how for found in faulty.findings} == {"foreign"}
+    if variant.overwrite == "all" and variant.loss != "l1":
+        assert any(not torch.equal(a, b) for a, b in zip(right, wrong, strict=True)), variant
+
+
+def test_the_variants_differ() -> None:
+    drawn = [variants.draw_variant(seed) for seed in range(50)]
+    for name in ("sharing", "model", "loss", "overwrite", "dtype"):
+        assert len({getattr(variant, name) for variant in drawn}) == len(
+            {"sharing": variants.SHARING, "model": variants.MODELS, "loss": variants.LOSSES,
+             "overwrite": variants.OVERWRITES, "dtype": (1, 2)}[name]
+        )  # fmt: skip
+
+
+def test_the_window_of_the_retracted_study() -> None:
+    """20 frames in two reused buffers: 19 changed inputs and 19 changed targets."""
+    model = nn.Conv2d(1, 1, 3, padding=1)
+    x, y = np.zeros((1, 1, 4, 4), np.float32), np.zeros((1, 1, 4, 4), np.float32)
+    draw = np.random.default_rng(0)
+    with audit.alias() as a:
+        loss = torch.zeros(())
+        for _ in range(20):
+            x[:], y[:] = draw.random(x.shape), draw.random(y.shape)
+            loss = loss + F.mse_loss(model(torch.from_numpy(x)), torch.from_numpy(y))
+        loss.backward()
+    assert len(a.findings) == 38
+    inputs, targets = ([found for found in a.findings if found.role == role] for role in ("input", "target"))
+    assert (len(inputs), len(targets)) == (19, 19)
+    assert {found.module for found in inputs} == {"Conv2d"}
+    assert {found.module for found in targets} == {""}
+    assert {found.buffer for found in inputs}.isdisjoint({found.buffer for found in targets})
+    assert all(found.size.startswith("16 of 16 elements, relative L2 ") for found in a.findings)
+    assert all(found.line.startswith("test_alias.py:") for found in a.findings)
+    assert "mse_loss" in str(a)
+    assert "38 changed" in str(a)
+    assert a.to_dict()["findings"][0]["advice"].startswith("give each step memory of its own")
+
+
+def test_reused_token_ids() -> None:
+    """Integers: the gradient goes to the embeddings of the last window's words."""
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))
+    ids = np.zeros(5, np.int64)
+    with audit.alias(model) as a:
+        loss = torch.zeros(())
+        for step in range(3):
+            ids[:] = np.arange(5) + step
+            words = torch.from_numpy(ids)
+            loss = loss + F.cross_entropy(model(words), words)
+        loss.backward()
+    assert {(found.module, found.role) for found in a.findings} == {("0 (Embedding)", "indices"), ("", "target")}
+    assert a.findings[0].size == "5 of 5 elements"
+
+
+def test_written_after_forward_but_never_read() -> None:
+    buffer = np.ones((2, 3), np.float32)
+    weight = torch.ones(3, requires_grad=True)
+    with audit.alias() as a:
+        out = (torch.from_numpy(buffer) + weight).sum()  # the sum saves nothing of it
+        other = (torch.from_numpy(buffer) * weight).sum()
+        buffer[:] = 5
+        out.backward()
+        del other  # its tensors were saved and are never read
+    assert a.saved > 0
+    assert not a.findings
+
+
+@pytest.mark.parametrize("kind", ["data", "replaced", "in-place"])
+def test_writes_inside_torch(kind: str) -> None:
+    weight = torch.ones(3, requires_grad=True)
+    with audit.alias() as a:
+        loss = (weight * weight.detach().clone().requires_grad_()).sum()
+        if kind == "data":
+            weight.data.mul_(2)
+        elif kind == "replaced":
+            weight.data = torch.full((3,), 2.0)
+        else:
+            with torch.no_grad():
+                weight.mul_(2)
+        loss.backward()
+    assert [found.how for found in a.findings] == ["in-place" if kind == "in-place" else "own"]
+
+
+def test_the_block_without_backward_says_so() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    with audit.alias() as a:
+        loss = (weight * weight).sum()
+    assert "nothing was compared" in str(a)
+    loss.backward()  # still compared, though the block has ended
+    assert a.checked > 0
+
+
+def test_entered_twice() -> None:
+    a = audit.alias()
+    with a, pytest.raises(RuntimeError, match="entered already"), a:
+        pass
+    with a:
+        pass
+
+
+def test_no_hooks_are_left() -> None:
+    with contextlib.suppress(ZeroDivisionError), audit.alias():
+        raise ZeroDivisionError
+    from torch.nn.modules import module
+
+    assert not module._global_forward_pre_hooks
+    assert not module._global_forward_hooks
+    weight = torch.ones(1, requires_grad=True)
+    assert (weight * weight).grad_fn is not None
+
+
+# Ordinary loops, in which nothing may be found
+
+
+def images(batch: int = 6) -> Tensor:
+    return torch.rand(batch, 1, 8, 8)
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(36, 8), nn.GELU(), nn.Linear(8, 3),
+    )  # fmt: skip
+
+
+def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int = 3) -> None:
+    for _ in range(count):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images()), torch.randint(3, (6,))).backward()
+        optimizer.step()
+
+
+def plain() -> None:
+    model = net()
+    for optimizer in (torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), torch.optim.AdamW(model.parameters())):
+        steps(model, optimizer)
+
+
+def accumulation() -> None:
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(4):
+        F.cross_entropy(model(images()), torch.randint(3, (6,))).backward()
+        if step % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def window_of_batch_norms() -> None:
+    """Running statistics change between the frames of a window, and backward does not read them."""
+    model = net()
+    loss = sum(F.cross_entropy(model(images()), torch.randint(3, (6,))) for _ in range(4))
+    assert isinstance(loss, Tensor)
+    loss.backward()
+    model.eval()
+    F.cross_entropy(model(images()), torch.randint(3, (6,))).backward()
+
+
+def checkpointed() -> None:
+    model = net()
+    for reentrant in (False, True):
+        x = images().requires_grad_()
+        hidden = checkpoint(model[:5], x, use_reentrant=reentrant)
+        F.cross_entropy(model[5:](hidden), torch.randint(3, (6,))).backward()
+
+
+def autocast() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = sum(F.cross_entropy(model(images()), torch.randint(3, (6,))) for _ in range(2))
+        assert isinstance(loss, Tensor)
+        loss.backward()
+        optimizer.step()
+
+
+def tied() -> None:
+    embedding, out = nn.Embedding(7, 5), nn.Linear(5, 7, bias=False)
+    out.weight = embedding.weight
+    optimizer = torch.optim.Adam([embedding.weight])
+    for _ in range(3):
+        ids = torch.randint(7, (4,))
+        F.cross_entropy(out(embedding(ids)), ids).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def step_inside_backward() -> None:
+    model = net()
+    optimizers = {parameter: torch.optim.SGD([parameter], 0.1) for parameter in model.parameters()}
+    for parameter, optimizer in optimizers.items():
+        parameter.register_post_accumulate_grad_hook(lambda _, optimizer=optimizer: optimizer.step())
+    for _ in range(2):
+        F.cross_entropy(model(images()), torch.randint(3, (6,))).backward()
+
+
+def double_backward() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.randn(5, 3, requires_grad=True)
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    (model(x).square().mean() + (slope.norm(dim=1) - 1).square().mean()).backward()
+
+
+def retained() -> None:
+    model = net()
+    loss = F.cross_entropy(model(images()), torch.randint(3, (6,)))
+    for _ in range(3):
+        loss.backward(retain_graph=True)
+
+
+def adversarial() -> None:
+    generator, critic = (
+        nn.Sequential(nn.Linear(2, 8), nn.LeakyReLU(0.1, inplace=True), nn.Linear(8, 3)),
+        nn.Linear(3, 1),
+    )
+    first, second = torch.optim.Adam(critic.parameters()), torch.optim.Adam(generator.parameters())
+    for _ in range(3):
+        fake = generator(torch.randn(4, 2))
+        first.zero_grad()
+        (critic(fake.detach()).mean() - critic(torch.randn(4, 3)).mean()).backward()
+        first.step()
+        for parameter in critic.parameters():
+            parameter.data.clamp_(-0.1, 0.1)
+        second.zero_grad()
+        (-critic(fake).mean()).backward()
+        second.step()
+
+
+def recurrent() -> None:
+    cell, out, state = nn.LSTM(3, 4, num_layers=2, dropout=0.2), nn.Linear(4, 3), None
+    optimizer = torch.optim.SGD([*cell.parameters(), *out.parameters()], 0.1)
+    for _ in range(3):
+        hidden, state = cell(torch.randn(5, 2, 3), state)
+        out(hidden).square().mean().backward()
+        state = tuple(part.detach() for part in state)
+        optimizer.step()
+
+
+def transformer() -> None:
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, 8))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        x = torch.randn(2, 5, 8)
+        F.mse_loss(model(x), x).backward()
+        optimizer.step()
+
+
+def moving_average_and_own_function() -> None:
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return 2 * x * grads[0]
+
+    model, average = nn.Linear(3, 3), nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        x = torch.randn(4, 3)
+        with torch.no_grad():
+            target = average(x)
+        F.mse_loss(Square.apply(model(x)), target).backward()
+        optimizer.step()
+        for mine, theirs in zip(average.parameters(), model.parameters(), strict=True):
+            mine.data.lerp_(theirs.data, 0.1)
+
+
+def fresh_arrays() -> None:
+    """A buffer that is reused only after backward, and arrays that share no memory with what comes later."""
+    model, buffer = nn.Linear(3, 1), np.zeros((2, 3), np.float32)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(3):
+        buffer[:] = step
+        model(torch.from_numpy(buffer)).sum().backward()
+        optimizer.step()
+    loss = sum(model(torch.from_numpy(np.full((2, 3), step, np.float32))).square().sum() for step in range(3))
+    assert isinstance(loss, Tensor)
+    loss.backward()
+
+
+def views_and_in_place() -> None:
+    weight = torch.randn(4, 4, requires_grad=True)
+    x = weight * 2
+    x[0] = 0
+    x[1:].add_(1)
+    y = x.transpose(0, 1) + 1
+    y.mul_(3)
+    z = torch.view_as_complex(torch.randn(4, 2, requires_grad=True)).conj() * torch.ones(4, dtype=torch.complex64)
+    (y.expand(3, 4, 4).sum() + z.abs().sum()).backward()
+
+
+ORDINARY = [
+    plain, accumulation, window_of_batch_norms, checkpointed, autocast, tied, step_inside_backward, double_backward,
+    retained, adversarial, recurrent, transformer, moving_average_and_own_function, fresh_arrays, views_and_in_place,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("loop", ORDINARY, ids=lambda loop: loop.__name__)
+def test_no_false_alarm(loop: Callable[[], None]) -> None:
+    torch.manual_seed(0)
+    with audit.alias() as a:
+        loop()
+    assert not a.findings, str(a)
+    assert a.checked > 0
+
+
+def test_batch_norm_in_evaluation_reads_its_statistics() -> None:
+    norm = nn.BatchNorm1d(3).eval()
+    with audit.alias() as a:
+        loss = norm(torch.ones(2, 3)).sum()
+        assert isinstance(norm.running_var, Tensor)
+        norm.running_var.numpy()[:] = 4
+        loss.backward()
+    assert [found.role for found in a.findings] == ["running_var"]
+
+
+def test_same_gradients_to_the_bit() -> None:
+    """Also second derivatives, which go through what the hooks return."""
+
+    def gradients(audited: bool) -> list[Tensor]:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Softplus(), nn.Linear(4, 1))
+        x = torch.randn(5, 3, requires_grad=True)
+        with audit.alias(model) if audited else contextlib.nullcontext():
+            (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+            slope.square().sum().backward()
+        return [x.grad if x.grad is not None else x, *(p.grad for p in model.parameters() if p.grad is not None)]
+
+    assert all(torch.equal(a, b) for a, b in zip(gradients(False), gradients(True), strict=True))
