@@ -81,7 +81,10 @@ def test_trained_from_a_folder_and_evaluated_on_tasks_held_out(tmp_path: Path) -
     folder = RunFolder(tmp_path)
     assert 0 <= folder.read_result().metrics["val_accuracy"] <= 1
     assert GHN.from_pretrained(tmp_path / "ghn").config.task == "set"
-    assert "3 classes of fashion-mnist, told by 2 images each" in (tmp_path / "ghn" / "README.md").read_text()
+    card = (tmp_path / "ghn" / "README.md").read_text()
+    assert "3 classes of fashion-mnist, told by 2 images each" in card
+    assert "any number of classes, 3 in training" in card
+    assert "A share of 0.3 of each source's classes was held out" in card
     request = {
         "ghn": str(tmp_path / "ghn"), "config": "", "splits": ["test"], "networks": 2, "images": 16,
         "twins": 2, "twin": {"points": [1, 2], "rates": [0.05], "batch_size": 8},

@@ -32,6 +32,7 @@ def model_card(
         log: Rows of metrics.jsonl, of which some are shown.
     """
     count = sum(parameter.numel() for parameter in fit.module.parameters())
+    classes, scaled_by, held_out = _tasks(config)
     lines = [
         f"# A graph hypernetwork for {data}",
         "",
@@ -39,19 +40,20 @@ def model_card(
         f"`{config.ghn.decoder}` decoder, {count:,} parameters.",
         "",
         f"Input of the networks: {config.data.channels} × {config.data.image_size} × {config.data.image_size}, "
-        f"{config.ghn.num_classes} classes; each channel shifted and scaled by the mean and deviation of the training "
+        f"{classes}; each channel shifted and scaled by the mean and deviation of {scaled_by} "
         "images. Batch normalisation takes the statistics of each batch of 64; none are predicted.",
         "",
         "## Training",
         "",
         f"{fit.step:,} steps of {config.training.meta_batch} networks, {fit.cpu_seconds:,.0f} processor seconds, "
-        f"{fit.skipped} steps skipped. The last {config.data.validation_images:,} training images were held out.",
+        f"{fit.skipped} steps skipped. {held_out}.",
         *([f"Licence of the data: {licence}."] if licence else []),
         "",
         "## Measured at the end of training",
         "",
         f"Networks of the val split (none of their cells occur in training), the first {config.evaluation.images:,} "
-        "held-out images, one prediction each, no training. Accuracy as a fraction.",
+        f"held-out images{' of a task' if config.tasks else ''}, one prediction each, no training. "
+        "Accuracy as a fraction.",
         "",
         "| | mean | s.e. | n |",
         "|---|---|---|---|",
@@ -65,6 +67,20 @@ def model_card(
     lines += _log(log)
     lines += ["", "## Recipe", "", "```yaml", dump_yaml(to_plain(config)).rstrip(), "```", ""]
     return "\n".join(lines)
+
+
+def _tasks(config: MetaConfig) -> tuple[str, str, str]:
+    """Classes, the images that decide the scale, and what was held out."""
+    tasks = config.tasks
+    if tasks is None:
+        held_out = f"The last {config.data.validation_images:,} training images were held out"
+        return f"{config.ghn.num_classes} classes", "the training", held_out
+    if config.ghn.task == "set":
+        classes = f"any number of classes, {tasks.ways} in training, of which it is shown labelled images"
+    else:
+        classes = f"{tasks.ways} classes, of which it is shown nothing"
+    share = f"A share of {tasks.held_out:g} of each source's classes was held out"
+    return classes, "the task's labelled", f"{share}, and a tenth of the other classes' training images"
 
 
 def _log(rows: Sequence[Mapping[str, float]]) -> list[str]:
