@@ -12,15 +12,19 @@ from trivet.stats.critical import CriticalPeriod, critical_period
 from trivet.stats.equivalence import Equivalence, equivalence
 from trivet.stats.estimate import Estimate, estimate
 from trivet.stats.family import ArmPair, decide_family, decide_pairs
+from trivet.stats.intersection import AllEquivalent, all_equivalent
 from trivet.stats.look_plan import LookPlan, plan_looks
 from trivet.stats.looks import Look, decide_by_looks, look
+from trivet.stats.margins import Region, region, region_of
 from trivet.stats.multiplicity import holm
 from trivet.stats.power import power_different, power_equivalent, seeds_needed, smallest_detectable
 from trivet.stats.signflip import min_pairs, sign_flip_p, smallest_p
+from trivet.stats.unpaired import UnpairedVerdict, decide_unpaired, permutation_p
 from trivet.stats.verdict import Verdict, decide
 
 __all__ = [
     "AgreementDifference",
+    "AllEquivalent",
     "ArmPair",
     "Comparison",
     "CriticalPeriod",
@@ -30,24 +34,31 @@ __all__ = [
     "LookPlan",
     "RankAgreement",
     "RankCorrelation",
+    "Region",
+    "UnpairedVerdict",
     "Verdict",
     "agreement_difference",
+    "all_equivalent",
     "compare",
     "critical_period",
     "decide",
     "decide_by_looks",
     "decide_family",
     "decide_pairs",
+    "decide_unpaired",
     "equivalence",
     "estimate",
     "holm",
     "look",
     "min_pairs",
+    "permutation_p",
     "plan_looks",
     "power_different",
     "power_equivalent",
     "rank_agreement",
     "rank_correlation",
+    "region",
+    "region_of",
     "seeds_needed",
     "sign_flip_p",
     "smallest_detectable",
