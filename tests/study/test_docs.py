@@ -12,7 +12,7 @@ from trivet.study import StudySpec
 def test_study_files_of_the_page(repo: Path) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (repo / "docs/study.md").read_text(), re.DOTALL)
     specs = [StudySpec.from_mapping(parse_yaml(block)) for block in blocks]
-    assert [(spec.name, len(spec.arms())) for spec in specs] == [("rr-vs-fp32", 4), ("my-script", 2)]
+    assert [(spec.name, len(spec.arms())) for spec in specs] == [("rr-vs-fp32", 4), ("my-script", 2), ("settings", 3)]
 
 
 def test_names_in_python(repo: Path) -> None:
