@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from trivet.audit.trace import StepLog, WeightTrace
 from trivet.cli.child import serve
 from trivet.core.config import build
-from trivet.tasks.base import task_module
+from trivet.tasks.base import build_job
 from trivet.tasks.config import RunConfig
 from trivet.training.checkpoint import Checkpoints
 from trivet.training.environment import apply_environment
@@ -51,7 +51,7 @@ def traced(request: Mapping[str, Any]) -> dict[str, Any]:
         )
     realised = apply_environment(run.environment)
     device = torch.device(realised.device)
-    job = task_module(run.task.name).build_job(run, device)
+    job = build_job(run, device)
     trace, log = WeightTrace(job.model, request["keep"]), StepLog(job.model)
     losses: list[Tensor] = []
     steps, watch, loss_of = int(request["steps"]), int(request["watch"]), job.loss

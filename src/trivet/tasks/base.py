@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from trivet.core.errors import unknown_name
+from trivet.core.seeding import derive
 from trivet.tasks.task_config import COMMAND, TASKS
 
 if TYPE_CHECKING:
@@ -53,3 +55,13 @@ def task_module(name: str) -> TaskModule:
     if name not in TASKS or name == COMMAND:
         raise ValueError(unknown_name("task", name, [task for task in TASKS if task != COMMAND]))
     return cast("TaskModule", importlib.import_module(f"trivet.tasks.{TASKS[name][0]}"))
+
+
+def build_job(run: RunConfig, device: torch.device) -> Job:
+    """The job of a run of any built-in task, disturbed as its `noise` section says."""
+    job = task_module(run.task.name).build_job(run, device)
+    if run.noise.is_silent:
+        return job
+    from trivet.audit.noise import Noise
+
+    return replace(job, steppers={**job.steppers, "noise": Noise(job.model, run.noise, derive(run.seed, "noise"))})

@@ -1,14 +1,15 @@
 """One run, completely described, and everything that can be refused before it starts. Torch-free.
 
-A run has the sections `task`, `init`, `training`, `precision` and `environment`, and a seed. A task is a built-in one
-(named) or any command line of the user's; a command needs no `training` section. The options of each task stand beside
-it, in `<task>_config.py`; `TaskConfig.variant_of` finds the class that a section means.
+A run has the sections `task`, `init`, `training`, `precision`, `environment` and `noise`, and a seed. A task is a
+built-in one (named) or any command line of the user's; a command needs no `training` section. The options of each task
+stand beside it, in `<task>_config.py`; `TaskConfig.variant_of` finds the class that a section means.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from trivet.audit.noise_config import NoiseConfig
 from trivet.core.environment import EnvironmentConfig
 from trivet.core.errors import ConfigError, Problem
 from trivet.ghn.init_config import InitConfig
@@ -40,6 +41,8 @@ class RunConfig:
     """At how many bits; empty is full precision."""
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
     """On what."""
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    """What is disturbed on purpose; empty is nothing."""
     seed: int = 0
     """Everything random is derived from it."""
 
@@ -85,6 +88,11 @@ class RunConfig:
                 self.init.check(num_classes=self.task.num_classes)
             except ValueError as error:
                 problems.append(said(file, "init", repr(self.init.ghn), error))
+        if not self.noise.is_silent and self.task.is_command:
+            problems.append(Problem(file, "noise", self.noise.kind, "nothing: a command's tensors are out of reach"))
+        if self.noise.kind == "race" and self.environment.threads < 2:
+            found = f"'race', with environment.threads: {self.environment.threads}"
+            problems.append(Problem(file, "noise.kind", found, "two threads or more, as one cannot race"))
         problems += self.task.problems(self, file)
         if problems:
             raise ConfigError(problems)

@@ -149,7 +149,7 @@ def _train(run: RunConfig, folder: RunFolder, stop: StopFlag, started: float) ->
     """Train a built-in task; None when it was stopped."""
     import torch
 
-    from trivet.tasks.base import task_module
+    from trivet.tasks.base import build_job
     from trivet.training.checkpoint import Checkpoints
     from trivet.training.environment import apply_environment, describe_environment
     from trivet.training.loop import fit
@@ -162,7 +162,7 @@ def _train(run: RunConfig, folder: RunFolder, stop: StopFlag, started: float) ->
     for name in realised.not_realised:
         logger.warning("environment.%s was not realised: it is %s", name, realised.to_dict()[name])
     device = torch.device(realised.device)
-    job = task_module(run.task.name).build_job(run, device)
+    job = build_job(run, device)
     end = fit(
         job,
         run.training,
