@@ -9,6 +9,7 @@ from trivet.stats.agreement import AgreementDifference, RankAgreement, agreement
 from trivet.stats.compare import Comparison, compare
 from trivet.stats.correlation import RankCorrelation, rank_correlation
 from trivet.stats.critical import CriticalPeriod, critical_period
+from trivet.stats.devices import DeviceVerdict, decide_devices
 from trivet.stats.equivalence import Equivalence, equivalence
 from trivet.stats.estimate import Estimate, estimate
 from trivet.stats.family import ArmPair, decide_family, decide_pairs
@@ -16,6 +17,7 @@ from trivet.stats.intersection import AllEquivalent, all_equivalent
 from trivet.stats.look_plan import LookPlan, plan_looks
 from trivet.stats.looks import Look, decide_by_looks, look
 from trivet.stats.margins import Region, region, region_of
+from trivet.stats.mixed import MixedModel, mixed_model
 from trivet.stats.multiplicity import holm
 from trivet.stats.power import power_different, power_equivalent, seeds_needed, smallest_detectable
 from trivet.stats.signflip import min_pairs, sign_flip_p, smallest_p
@@ -28,10 +30,12 @@ __all__ = [
     "ArmPair",
     "Comparison",
     "CriticalPeriod",
+    "DeviceVerdict",
     "Equivalence",
     "Estimate",
     "Look",
     "LookPlan",
+    "MixedModel",
     "RankAgreement",
     "RankCorrelation",
     "Region",
@@ -43,6 +47,7 @@ __all__ = [
     "critical_period",
     "decide",
     "decide_by_looks",
+    "decide_devices",
     "decide_family",
     "decide_pairs",
     "decide_unpaired",
@@ -51,6 +56,7 @@ __all__ = [
     "holm",
     "look",
     "min_pairs",
+    "mixed_model",
     "permutation_p",
     "plan_looks",
     "power_different",

@@ -101,7 +101,7 @@ def permutation_p(a: Values, b: Values, *, seed: int = 0) -> tuple[float, str]:
     observed = np.zeros((1, n))
     observed[0, first.size :] = 1.0
     if math.comb(n, size) <= SPLITS_LIMIT:
-        reach = np.concatenate([_welch_t(unit, chunk, size) for chunk in _all_splits(n, size)])
+        reach = np.concatenate([_welch_t(unit, chunk, size) for chunk in splits(n, size)])
         hits, number, method = _hits(reach, unit, observed, size), reach.size, "exact permutation"
     else:
         drawn = np.random.default_rng([seed, n, size]).permuted(np.repeat(observed, DRAWS, axis=0), axis=1)
@@ -110,7 +110,8 @@ def permutation_p(a: Values, b: Values, *, seed: int = 0) -> tuple[float, str]:
     return hits / number, method
 
 
-def _all_splits(n: int, size: int) -> list[FloatArray]:
+def splits(n: int, size: int) -> list[FloatArray]:
+    """All splits of n values into two groups: rows of 0 and 1, 1 for the `size` values of the second, in chunks."""
     chosen = np.fromiter(itertools.chain.from_iterable(itertools.combinations(range(n), size)), dtype=np.int64).reshape(
         -1, size
     )
