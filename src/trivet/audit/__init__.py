@@ -15,16 +15,45 @@ from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
     from trivet.audit.finding import Finding
+    from trivet.audit.gradients import GradientAudit, WindowError, gradient
+    from trivet.audit.loaders import WorkersAudit, workers
+    from trivet.audit.orders import OrderAudit, order
+    from trivet.audit.repeats import EqualityAudit, repeat, resume
     from trivet.audit.saved import AliasAudit, AliasFinding, alias
 
-__all__ = ["AliasAudit", "AliasFinding", "Finding", "alias"]
+__all__ = [
+    "AliasAudit",
+    "AliasFinding",
+    "EqualityAudit",
+    "Finding",
+    "GradientAudit",
+    "OrderAudit",
+    "WindowError",
+    "WorkersAudit",
+    "alias",
+    "gradient",
+    "order",
+    "repeat",
+    "resume",
+    "workers",
+]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
         "AliasAudit": ".saved",
         "AliasFinding": ".saved",
+        "EqualityAudit": ".repeats",
         "Finding": ".finding",
+        "GradientAudit": ".gradients",
+        "OrderAudit": ".orders",
+        "WindowError": ".gradients",
+        "WorkersAudit": ".loaders",
         "alias": ".saved",
+        "gradient": ".gradients",
+        "order": ".orders",
+        "repeat": ".repeats",
+        "resume": ".repeats",
+        "workers": ".loaders",
     },
 )

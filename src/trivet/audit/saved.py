@@ -25,7 +25,9 @@ from torch import Tensor, nn
 
 from trivet.audit.checksum import Unreadable, checksum, flat_bytes
 from trivet.audit.finding import Finding
+from trivet.audit.leaves import tensor_difference
 from trivet.audit.modules import ModuleStack, user_line
+from trivet.audit.reference import shares_memory
 
 COPY_LIMIT = 1 << 26
 """Bytes of the largest tensor in foreign memory that is copied; larger ones get a checksum."""
@@ -79,7 +81,7 @@ class _Saved:
         self.module = module
         self.line = user_line()
         self.seen = False
-        self.foreign = _is_foreign(tensor)
+        self.foreign = shares_memory(tensor)
         self.content: np.ndarray[Any, Any] | None = None
         self.checksum = 0
         if self.foreign and tensor.numel() * tensor.element_size() <= COPY_LIMIT:
@@ -252,11 +254,6 @@ def alias(model: nn.Module | None = None) -> AliasAudit:
     return AliasAudit(model)
 
 
-def _is_foreign(tensor: Tensor) -> bool:
-    """Whether the memory is not torch's own: numpy's, a memory map's, shared with another process."""
-    return tensor.device.type == "cpu" and not tensor.untyped_storage().resizable()
-
-
 def _size(saved: _Saved) -> str:
     """How much of a changed tensor changed, as far as that is known."""
     tensor = saved.tensor
@@ -264,15 +261,7 @@ def _size(saved: _Saved) -> str:
     if saved.content is None:
         amount = f"{total:,} elements, {total * tensor.element_size():,} bytes"
         return f"some of {amount} (a checksum does not say how many)"
-    old, new = torch.from_numpy(saved.content), flat_bytes(tensor)
-    width = tensor.element_size()
-    changed = int((old.view(-1, width) != new.view(-1, width)).any(1).sum())
-    text = f"{changed:,} of {total:,} element{'s' * (total != 1)}"
-    if not tensor.is_floating_point():
-        return text
-    before, after = old.view(tensor.dtype).double(), new.view(tensor.dtype).double()
-    norm = before.norm().item()
-    return f"{text}, relative L2 {(after - before).norm().item() / norm:.2g}" if norm else text
+    return tensor_difference(torch.from_numpy(saved.content).view(tensor.dtype), flat_bytes(tensor).view(tensor.dtype))
 
 
 def _readable(operation: str) -> str:
