@@ -7,9 +7,11 @@ loaded submodule would shadow them.
 
 from trivet.stats.agreement import AgreementDifference, RankAgreement, agreement_difference, rank_agreement
 from trivet.stats.compare import Comparison, compare
+from trivet.stats.components import Component, VarianceComponents, variance_components
 from trivet.stats.correlation import RankCorrelation, rank_correlation
 from trivet.stats.critical import CriticalPeriod, critical_period
 from trivet.stats.devices import DeviceVerdict, decide_devices
+from trivet.stats.disagreement import Churn, ClassSpread, churn, class_spread
 from trivet.stats.equivalence import Equivalence, equivalence
 from trivet.stats.estimate import Estimate, estimate
 from trivet.stats.family import ArmPair, decide_family, decide_pairs
@@ -21,14 +23,19 @@ from trivet.stats.mixed import MixedModel, mixed_model
 from trivet.stats.multiplicity import holm
 from trivet.stats.power import power_different, power_equivalent, seeds_needed, smallest_detectable
 from trivet.stats.signflip import min_pairs, sign_flip_p, smallest_p
+from trivet.stats.spread import AccuracySpread, PilotPlan, accuracy_spread, seeds_from_pilot
 from trivet.stats.unpaired import UnpairedVerdict, decide_unpaired, permutation_p
 from trivet.stats.verdict import Verdict, decide
 
 __all__ = [
+    "AccuracySpread",
     "AgreementDifference",
     "AllEquivalent",
     "ArmPair",
+    "Churn",
+    "ClassSpread",
     "Comparison",
+    "Component",
     "CriticalPeriod",
     "DeviceVerdict",
     "Equivalence",
@@ -36,13 +43,18 @@ __all__ = [
     "Look",
     "LookPlan",
     "MixedModel",
+    "PilotPlan",
     "RankAgreement",
     "RankCorrelation",
     "Region",
     "UnpairedVerdict",
+    "VarianceComponents",
     "Verdict",
+    "accuracy_spread",
     "agreement_difference",
     "all_equivalent",
+    "churn",
+    "class_spread",
     "compare",
     "critical_period",
     "decide",
@@ -65,8 +77,10 @@ __all__ = [
     "rank_correlation",
     "region",
     "region_of",
+    "seeds_from_pilot",
     "seeds_needed",
     "sign_flip_p",
     "smallest_detectable",
     "smallest_p",
+    "variance_components",
 ]
