@@ -1,4 +1,4 @@
-"""Models: what trivet trains by name, the residual networks for small images, and the LSTM language model.
+"""Models: what trivet trains by name, residual networks for small images, an LSTM language model and PredNet.
 
 Importing this package, and checking a name, does not import torch.
 """
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trivet.models.build import build_model
     from trivet.models.lstm import LSTMLanguageModel
     from trivet.models.names import check_model_name, model_names
+    from trivet.models.prednet import PredNet
     from trivet.models.resnet import (
         ResNet,
         resnet8,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LSTMLanguageModel",
+    "PredNet",
     "ResNet",
     "build_model",
     "check_model_name",
@@ -45,6 +47,7 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "LSTMLanguageModel": ".lstm",
+        "PredNet": ".prednet",
         "ResNet": ".resnet",
         "build_model": ".build",
         "check_model_name": ".names",
