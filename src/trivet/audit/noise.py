@@ -9,12 +9,12 @@ Not covered: several processes; each would need a seed of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from trivet.audit.nested import map_tensors, tensors_in
 from trivet.audit.noise_config import NoiseConfig
 from trivet.core.seeding import derive
 
@@ -93,15 +93,15 @@ class Noise:
         self._places = None
         if not module.training or not self._config.disturbs(self.step_number):
             return None
-        sizes = {tensor.shape[0] for tensor in _tensors((arguments, named)) if tensor.dim()}
+        sizes = {tensor.shape[0] for tensor in tensors_in((arguments, named)) if tensor.dim()}
         if len(sizes) != 1:
             return None
         generator = torch.Generator().manual_seed(derive(self._seed, "order", str(self.step_number)))
         self._places = torch.randperm(sizes.pop(), generator=generator)
-        return _map(arguments, self._places), _map(named, self._places)
+        return _in_order(arguments, self._places), _in_order(named, self._places)
 
     def _restore(self, module: nn.Module, arguments: Any, output: Any) -> Any:
-        return output if self._places is None else _map(output, torch.argsort(self._places))
+        return output if self._places is None else _in_order(output, torch.argsort(self._places))
 
     @torch.no_grad()
     def _nudge(self) -> None:
@@ -125,25 +125,6 @@ def raced(values: Tensor) -> Tensor:
     return torch.zeros_like(flat).index_put_((index,), parts, accumulate=True).view_as(values)
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-
-
-def _map(value: Any, places: Tensor) -> Any:
+def _in_order(value: Any, places: Tensor) -> Any:
     """The same structure with the first dimension of every tensor in another order."""
-    if isinstance(value, Tensor):
-        return value.index_select(0, places.to(value.device)) if value.dim() else value
-    if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple(_map(item, places) for item in value)
-    if isinstance(value, list):
-        return [_map(item, places) for item in value]
-    if isinstance(value, dict):
-        return {name: _map(item, places) for name, item in value.items()}
-    return value
+    return map_tensors(lambda one: one.index_select(0, places.to(one.device)) if one.dim() else one, value)

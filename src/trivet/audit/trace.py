@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from trivet.audit.checksum import Unreadable, checksum
+from trivet.audit.nested import tensors_in
 
 
 def weight_checksum(module: nn.Module) -> str:
@@ -127,7 +128,7 @@ class StepLog:
 
     def _on_input(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         for name, value in [*((f"argument {i}", v) for i, v in enumerate(arguments)), *named.items()]:
-            for tensor in _tensors(value):
+            for tensor in tensors_in(value):
                 self._add("input", name, tensor.detach())
 
     def _forward_hook(self, path: str) -> Any:
@@ -135,7 +136,7 @@ class StepLog:
             self._add("backward", path, gradient)
 
         def forward(module: nn.Module, arguments: Any, output: Any) -> None:
-            for tensor in _tensors(output):
+            for tensor in tensors_in(output):
                 self._add("forward", path, tensor.detach())
                 if tensor.requires_grad:
                     tensor.register_hook(backward)
@@ -148,15 +149,3 @@ class StepLog:
         except Unreadable as reason:
             value = f"unread: {reason}"
         self.rows.append({"kind": kind, "name": name, "shape": list(tensor.shape), "checksum": value})
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Tensors in nested tuples, lists and mappings, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
