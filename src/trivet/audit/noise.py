@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from trivet.audit.nested import map_tensors, tensors_in
 from trivet.audit.noise_config import NoiseConfig
 from trivet.core.seeding import derive
 
@@ -93,7 +93,8 @@ class Noise:
         self._places = None
         if not module.training or not self._config.disturbs(self.step_number):
             return None
-        sizes = {tensor.shape[0] for tensor in tensors_in((arguments, named)) if tensor.dim()}
+        leaves = tree_leaves((arguments, named))
+        sizes = {leaf.shape[0] for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()}
         if len(sizes) != 1:
             return None
         generator = torch.Generator().manual_seed(derive(self._seed, "order", str(self.step_number)))
@@ -127,4 +128,8 @@ def raced(values: Tensor) -> Tensor:
 
 def _in_order(value: Any, places: Tensor) -> Any:
     """The same structure with the first dimension of every tensor in another order."""
-    return map_tensors(lambda one: one.index_select(0, places.to(one.device)) if one.dim() else one, value)
+
+    def ordered(tensor: Tensor) -> Tensor:
+        return tensor.index_select(0, places.to(tensor.device)) if tensor.dim() else tensor
+
+    return tree_map_only(Tensor, ordered, value)

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from trivet.audit.checksum import Unreadable, checksum
-from trivet.audit.nested import tensors_in
 
 
 def weight_checksum(module: nn.Module) -> str:
@@ -128,7 +128,7 @@ class StepLog:
 
     def _on_input(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         for name, value in [*((f"argument {i}", v) for i, v in enumerate(arguments)), *named.items()]:
-            for tensor in tensors_in(value):
+            for tensor in _tensors(value):
                 self._add("input", name, tensor.detach())
 
     def _forward_hook(self, path: str) -> Any:
@@ -136,7 +136,7 @@ class StepLog:
             self._add("backward", path, gradient)
 
         def forward(module: nn.Module, arguments: Any, output: Any) -> None:
-            for tensor in tensors_in(output):
+            for tensor in _tensors(output):
                 self._add("forward", path, tensor.detach())
                 if tensor.requires_grad:
                     tensor.register_hook(backward)
@@ -149,3 +149,8 @@ class StepLog:
         except Unreadable as reason:
             value = f"unread: {reason}"
         self.rows.append({"kind": kind, "name": name, "shape": list(tensor.shape), "checksum": value})
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Tensors in nested containers, in order."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
