@@ -147,3 +147,23 @@ def test_a_folder_that_cannot_be_made_ends_with_exit_code_two(trivet: Any, study
     assert ended.code == 2
     assert "is a file" in ended.err
     assert "choose another one with --out" in ended.err
+
+
+def test_until_decided_stops_at_a_planned_look(trivet: Any, study: Any, tmp_path: Path) -> None:
+    study(("seeds: 3", "seeds: 12"), ("margin: 0.01", "margin: 1000.0"))
+    words = ("run", "tiny.yaml", "--until-decided", "--looks", "2", "--no-report", "--json")
+    content = json.loads(trivet(*words).out)
+    (row,) = content["comparisons"]
+    assert (row["label"], row["n_pairs"]) == ("equivalent", 7)
+    assert "Look 1 of 2" in row["sentence"]
+    assert content["study"]["runs"]["planned"] == 14
+    assert any("10 runs were not needed" in notice for notice in content["notices"])
+    again = trivet("compare", tmp_path / "studies" / "tiny", "--json")
+    assert json.loads(again.out)["comparisons"][0]["sentence"] == row["sentence"]
+
+
+def test_until_decided_needs_seeds(trivet: Any, study: Any) -> None:
+    study(("seeds: 3", "seeds: 5"))
+    ended = trivet("run", "tiny.yaml", "--until-decided")
+    assert ended.code == 2
+    assert "at least 6" in ended.err

@@ -60,6 +60,30 @@ def test_no_more_looks_than_planned(lab: Any) -> None:
     assert len(lab.counted("start")) == 16
 
 
+def test_an_interrupted_study_resumes_without_an_extra_look(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = LookBook.take
+
+    def stops_before_the_second(book: LookBook, values: Any) -> list[str]:
+        if book.number == 1:
+            raise KeyboardInterrupt
+        return take(book, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LookBook, "take", stops_before_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            lab.run(NARROW, until_decided=True, looks=2)
+    (entry,) = book_of(lab.folder)["comparisons"].values()
+    assert len(entry["looks"]) == 1
+    halfway = Results.load(lab.folder)
+    assert "1 of 2 planned looks taken" in halfway.notes[-1]
+    assert halfway.compare_all()[0].verdict.more_seeds == 2
+    lab.run(NARROW, until_decided=True, looks=2)
+    (again,) = book_of(lab.folder)["comparisons"].values()
+    assert [row["n"] for row in again["looks"]] == [6, 8]
+    assert again["looks"][0] == entry["looks"][0]
+    assert len(lab.counted("start")) == 16
+
+
 def test_runs_that_were_there_before_the_plan_are_told(lab: Any) -> None:
     lab.run({**WIDE, "seeds": 2})
     results = lab.run(WIDE, until_decided=True)

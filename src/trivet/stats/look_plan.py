@@ -15,6 +15,7 @@ the Pocock-like one is the default. In a family of m comparisons "different" is 
 Not covered: looks whose number or times depend on the data, spending functions for harm or futility.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -145,6 +146,7 @@ def _can_decide(n: int, probe: LookPlan) -> bool:
     return 2.0 ** (1 - n) <= _spent(n / probe.max_pairs, alpha, probe.spending)
 
 
+@functools.lru_cache(maxsize=1024)
 def _spent(share: float, alpha: float, spending: str) -> float:
     if share >= 1.0:
         return alpha

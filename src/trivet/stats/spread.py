@@ -160,8 +160,8 @@ def seeds_from_pilot(
 ) -> PilotPlan:
     """Plan the number of pairs from a pilot: at its SD, and at the upper confidence limit of its SD.
 
-    An SD from few pairs is rough, and a study planned at the pilot's own SD falls short about half of the time;
-    planned at the upper limit, with probability `confidence` it does not.
+    An SD from few pairs is rough, and a study planned at the pilot's own SD falls short more often than not; planned at
+    the upper limit, with probability `confidence` it does not.
 
     Args:
         a: The pilot's outcomes of the first arm, at least 2.

@@ -220,11 +220,13 @@ class LookBook:
 
     def notes(self) -> list[str]:
         """What a reader should know about the looks."""
-        looks = f"{self.number} of {len(self.plan.pairs)} planned looks taken ({self.plan})"
+        arms = len(self.made_for["arms"])
+        looks = f"{self.number} of {len(self.plan.pairs)} planned looks taken, {self.plan}"
         if self.decided:
-            spared = (self.plan.max_pairs - self.seeds_needed) * len(self.made_for["arms"])
-            looks += f"; all comparisons have ended after {self.seeds_needed} of {self.plan.max_pairs} seeds"
-            looks += f", {spared} runs were not needed" if spared else ""
+            spared = (self.plan.max_pairs - self.seeds_needed) * arms
+            looks = f"run in planned looks: ended at look {self.number} of {len(self.plan.pairs)}, after "
+            looks += f"{self.seeds_needed} of {self.plan.max_pairs} seeds"
+            looks += f"; {spared} runs were not needed" if spared else ""
         if self.done_before:
             looks += (
                 f"; {self.done_before} runs were done before the looks were planned: if their outcomes were looked at "
