@@ -63,10 +63,10 @@ def test_no_more_looks_than_planned(lab: Any) -> None:
 def test_an_interrupted_study_resumes_without_an_extra_look(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     take = LookBook.take
 
-    def stops_before_the_second(book: LookBook, values: Any) -> list[str]:
+    def stops_before_the_second(book: LookBook, values: Any, diverged: Any) -> list[str]:
         if book.number == 1:
             raise KeyboardInterrupt
-        return take(book, values)
+        return take(book, values, diverged)
 
     with monkeypatch.context() as patch:
         patch.setattr(LookBook, "take", stops_before_the_second)
@@ -126,6 +126,21 @@ def test_each_comparison_keeps_its_own_verdict(tmp_path: Path) -> None:
     assert verdict.comparison is not None
     assert verdict.comparison.confidence == 0.9
     assert again.verdict("near", values).label == "undecided"
+
+
+def test_an_arm_that_always_diverges_blocks_no_other_and_gets_no_verdict(tmp_path: Path) -> None:
+    book = LookBook.make(tmp_path, spec(), ["base", "broken", "far"], 2, 0)
+    base = {seed: 0.01 * seed for seed in range(12)}
+    values = {"base": base, "broken": {}, "far": {seed: v + 5 + 0.1 * (-1) ** seed for seed, v in base.items()}}
+    while not book.decided:
+        book.take(values, {"broken": range(12)})
+    assert [len(one.looks) for one in book.taken.values()] == [2, 1]
+    verdict = book.verdict("broken", values)
+    assert (verdict.label, verdict.reason, verdict.n, verdict.comparison) == ("undecided", "too few pairs", 0, None)
+    assert "12 pairs lost" in verdict.sentence
+    assert book.verdict("far", values).label == "different"
+    with pytest.raises(RunFolderError, match="broken has 0 pairs"):
+        LookBook.make(tmp_path, spec(), ["base", "broken"], 2, 0).take(values)
 
 
 def test_changed_outcomes_are_noticed(tmp_path: Path) -> None:

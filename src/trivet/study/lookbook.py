@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,11 +153,12 @@ class LookBook:
         """Seeds that the study needs as far as is known: those of the last look once decided, else all."""
         return self.plan.pairs[self.number - 1] if self.decided else self.plan.max_pairs
 
-    def take(self, values: Mapping[str, Outcomes]) -> list[str]:
+    def take(self, values: Mapping[str, Outcomes], diverged: Mapping[str, Collection[int]] | None = None) -> list[str]:
         """Take the next look at every comparison that is undecided, and write it down.
 
         Args:
             values: Arm → outcomes of its finished runs.
+            diverged: Arm → seeds whose run diverged: pairs that are lost for good, where a failed run may come back.
 
         Returns:
             One line a comparison.
@@ -173,7 +174,9 @@ class LookBook:
             for arm, one in self.taken.items()
             if not one.decided
         }
-        _check_enough(self.path, ready, number + 1)
+        for arm, order in ready.items():
+            lost = {seed for name in (baseline, arm) for seed in (diverged or {}).get(name, ())}
+            _check_enough(self.path, arm, number + 1, order, set(seeds) - set(order) - lost)
         made = {arm: self._look(arm, order, len(seeds), values) for arm, order in ready.items()}
         for arm, seen in made.items():
             self.taken[arm].looks.append(seen)
@@ -249,12 +252,13 @@ def _in_order(seen: Sequence[int], seeds: Sequence[int], left: Outcomes, right: 
     return [*seen, *new]
 
 
-def _check_enough(path: Path, ready: Mapping[str, Sequence[int]], number: int) -> None:
+def _check_enough(path: Path, arm: str, number: int, order: Sequence[int], missing: Collection[int]) -> None:
+    """Refuse a look that runs which may still come would make one; divergence is an outcome and is not waited for."""
     from trivet.stats.power import MIN_PAIRS
 
-    for arm, order in ready.items():
-        if len(order) < MIN_PAIRS:
-            raise RunFolderError(
-                f"{path}: look {number} is not taken: {arm} has {len(order)} pairs with outcomes, at least {MIN_PAIRS} "
-                "are needed; see `trivet status` for what went wrong, the same command goes on"
-            )
+    if missing and len(order) < MIN_PAIRS:
+        raise RunFolderError(
+            f"{path}: look {number} is not taken: {arm} has {len(order)} pairs with outcomes, at least {MIN_PAIRS} "
+            f"are needed, and {len(missing)} are missing; see `trivet status` for what went wrong, the same command "
+            "goes on"
+        )

@@ -1,6 +1,6 @@
 """A verdict from planned looks, in the form that comparisons and reports read.
 
-Label, reason, p and sentence are those of the last look. The interval is the one that holds over all looks, where the
+Label, reason and sentence are those of the last look; p is multiplied by the number of comparisons. The interval is the one that holds over all looks, where the
 look could give one.
 """
 
@@ -54,7 +54,7 @@ def looked_verdict(
         sure_difference=last.sure_difference,
         within_margin=last.within_margin,
         beyond_margin=margin > 0.0 and last.sure_difference and beyond,
-        p=last.p,
+        p=min(1.0, last.p * last.family_size),
         comparison=_comparison(base.comparison, last),
     )
 

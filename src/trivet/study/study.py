@@ -219,7 +219,11 @@ class Study:
             if outcome.interrupted or outcome.disk_full:
                 break
             results = self.status()
-            for line in book.take({arm: results.values(self.spec.metric.name, arm) for arm in results.arms}):
+            values = {arm: results.values(self.spec.metric.name, arm) for arm in results.arms}
+            diverged = {
+                arm: [r.seed for r in results.records if r.arm == arm and r.state == "diverged"] for arm in values
+            }
+            for line in book.take(values, diverged):
                 shown.message(line)
         return outcome
 
