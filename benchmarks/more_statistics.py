@@ -1,6 +1,7 @@
 """How often the procedures beyond the paired verdict are right: errors, power and coverage on simulated studies.
 
     python benchmarks/more_statistics.py [--studies 1000] [--write docs/statistics-more.md]
+        [--figure docs/figures/more-statistics.svg]
 
 Every number comes from the real functions, called once per simulated study; ± is one standard error of simulation.
 Not covered: planned looks (`planned_looks.py`), the paired verdict (`calibration.py`), real training runs.
@@ -36,9 +37,17 @@ KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] =
 }
 
 
-def rate(hits: list[bool] | np.ndarray) -> str:
-    """A share with its standard error."""
+POINTS: list[dict[str, float | str]] = []
+"""What the figure shows: errors that should be at most 5 %."""
+
+
+def rate(hits: list[bool] | np.ndarray, error: str = "", *, misses: bool = False) -> str:
+    """A share with its standard error; with a name it is drawn as an error rate (of `misses`: the rest is drawn)."""
     share = float(np.mean(hits))
+    if error:
+        wrong = 1 - share if misses else share
+        half = 2 * math.sqrt(wrong * (1 - wrong) / len(hits))
+        POINTS.append({"what": error, "rate": wrong, "low": max(0.0, wrong - half), "high": wrong + half})
     return f"{100 * share:.1f} % ± {100 * math.sqrt(share * (1 - share) / len(hits)):.1f}"
 
 
@@ -56,10 +65,14 @@ def unpaired(studies: int) -> list[str]:
             rng = np.random.default_rng([SEED, n_a, n_b, len(kind)])
             a, b = draw(rng, (studies, n_a)), draw(rng, (studies, n_b))
             pairs = list(zip(a, b, strict=True))
+            name = f"{kind}, {n_a} and {n_b} runs"
             center = float(draw(rng, (100_000,)).mean())
             cells = [
-                rate([decide_unpaired(x, y).sure_difference for x, y in pairs]),
-                rate([decide_unpaired(x, y + 1.5, 1.5).label == "equivalent" for x, y in pairs]),
+                rate([decide_unpaired(x, y).sure_difference for x, y in pairs], f"unpaired, different: {name}"),
+                rate(
+                    [decide_unpaired(x, y + 1.5, 1.5).label == "equivalent" for x, y in pairs],
+                    f"unpaired, equivalent: {name}",
+                ),
                 rate([decide_unpaired(x, y + 2.0).label == "different" for x, y in pairs]),
                 rate([decide_unpaired(x, 3.0 * (y - center) + center).sure_difference for x, y in pairs]),
             ]
@@ -93,8 +106,9 @@ def devices(studies: int) -> list[str]:
             equal.append(decide_devices(a, at_margin, 2.0).label == "equivalent")
             found.append(decide_devices(a, far).label == "different")
         runs = f"{low}" if low == high else f"{low} to {high}"
-        cells = " | ".join(rate(hits) for hits in (wrong, equal, found, naive))
-        lines.append(f"| {k_a} and {k_b} | {runs} | {cells} |")
+        name = f"{k_a} and {k_b}, runs on each {runs}"
+        cells = [rate(wrong, f"devices, different: {name}"), rate(equal, f"devices, equivalent: {name}")]
+        lines.append(f"| {k_a} and {k_b} | {runs} | {' | '.join([*cells, rate(found), rate(naive)])} |")
     return lines
 
 
@@ -124,7 +138,15 @@ def components(studies: int) -> list[str]:
             got = variance_components(cells)
             inside = [c.low <= value <= c.high for c, value in zip(got.components, truth, strict=True)]
             hits.append([*inside, *[True] * (4 - len(inside)), got.pairing_low <= pairing <= got.pairing_high])
-        cells = [rate(column) for column in np.array(hits).T]
+        table = np.array(hits).T
+        cells = [
+            rate(
+                column,
+                f"variance components, {n} × {k} × {r}: {what}" if what != "repeat" or r > 1 else "",
+                misses=True,
+            )
+            for what, column in zip((*names, "pairing"), table, strict=True)
+        ]
         if r == 1:
             cells[3] = "(in the one before)"
         lines.append(f"| {n} × {k} × {r} | {' | '.join(cells)} |")
@@ -157,15 +179,36 @@ def others(studies: int) -> list[str]:
     plans = [seeds_from_pilot(np.zeros(6), row, margin=0.6) for row in rng.normal(size=(studies, 6))]
     enough = [plan.safe_pairs is not None and plan.safe_pairs >= needed for plan in plans]
     plain = [plan.pairs >= needed for plan in plans]
+    joint_text = rate(joint, "all equivalent, one at the margin")
+    churn_text = rate(covered, "churn, interval", misses=True)
     return [
         "| what | share |",
         "|---|---|",
-        f"| four arms called “all equivalent”, one of them at the margin (10 pairs, margin 1.6 SD) | {rate(joint)} |",
+        f"| four arms called “all equivalent”, one of them at the margin (10 pairs, margin 1.6 SD) | {joint_text} |",
         f"| four arms called “all equivalent”, all of them equal | {rate(all_zero)} |",
-        f"| 95 % interval of churn holds the true one (8 runs that stray unequally) | {rate(covered)} |",
+        f"| 95 % interval of churn holds the true one (8 runs that stray unequally) | {churn_text} |",
         f"| plan from 6 pilot pairs is large enough: at the pilot's SD | {rate(plain)} |",
         f"| … and at its upper 80 % limit | {rate(enough)} |",
     ]
+
+
+def figure(path: Path) -> None:
+    """Draw every error rate with ± 2 standard errors against the nominal 5 %."""
+    import altair as alt
+
+    order = [point["what"] for point in POINTS]
+    base = alt.Chart(alt.Data(values=POINTS)).encode(
+        y=alt.Y("what:N", sort=order, title=None, axis=alt.Axis(labelLimit=400))
+    )
+    color = alt.value("#1f6fb2")
+    points = base.mark_point(filled=True, size=40, opacity=1).encode(
+        x=alt.X("rate:Q", title="errors, or intervals that miss the truth", axis=alt.Axis(format="%")), color=color
+    )
+    whiskers = base.mark_rule().encode(x="low:Q", x2="high:Q", color=color)
+    nominal = alt.Chart(alt.Data(values=[{"x": 0.05}])).mark_rule(strokeDash=[4, 3], color="#555").encode(x="x:Q")
+    chart = (nominal + whiskers + points).properties(width=420, height=alt.Step(15))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    chart.configure(font="sans-serif", background="white").save(str(path))
 
 
 def main() -> None:
@@ -173,11 +216,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--studies", type=int, default=1_000, help="simulated studies per number (default 1000)")
     parser.add_argument("--write", type=Path, help="document whose part `benchmarks/more_statistics.py` is replaced")
+    parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     start = time.process_time()
     lines: list[str] = []
     for part in (unpaired, devices, components, others):
         lines += [*part(options.studies), ""]
+    if options.figure:
+        figure(options.figure)
     today = datetime.datetime.now(tz=datetime.UTC).date()
     lines.append(
         f"{options.studies:,} simulated studies a number, {today}, {platform.machine()}, Python "

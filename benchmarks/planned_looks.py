@@ -130,7 +130,7 @@ def figure(rows: list[dict[str, float]], path: Path) -> None:
     """Draw the share of runs saved and the share decided, scenario by scenario."""
     import altair as alt
 
-    data = []
+    data: list[dict[str, object]] = []
     for row in rows:
         name = f"difference {row['truth']:g}, margin {row['margin']:g}"
         most = f"at most {row['most']:g} pairs"

@@ -1,7 +1,7 @@
 """A verdict from planned looks, in the form that comparisons and reports read.
 
-Label, reason and sentence are those of the last look; p is multiplied by the number of comparisons. The interval is the one that holds over all looks, where the
-look could give one.
+Label, reason and sentence are those of the last look; p is multiplied by the number of comparisons. The interval is
+the one that holds over all looks, where the look could give one.
 """
 
 from __future__ import annotations
