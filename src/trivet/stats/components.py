@@ -13,9 +13,9 @@ interaction and the repeats cannot be told apart and are one component. Where re
 the interaction *is* what an environment does to a run by chance.
 
 Intervals: generalized confidence intervals (Weerahandi 1993). In each of 20,000 draws every E[MS] is replaced by
-df · MS / χ²_df, and percentiles of any function of them are read off; for σ² and the pairing correlation this is the
-exact χ² and F interval. Two environments leave one degree of freedom: the interval of σ_E² is then as wide as it
-should be.
+df · MS / χ²_df, and percentiles of any function of them are read off; for σ² and, with r = 1, for the pairing
+correlation this is the exact χ² and F interval. Two environments leave one degree of freedom: the interval of σ_E² is
+then as wide as it should be.
 
 Not covered: more than two factors, fixed environments of interest (compare those with `decide`), covariates.
 """

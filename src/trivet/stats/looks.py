@@ -28,7 +28,7 @@ from trivet.stats.look_text import look_sentence
 from trivet.stats.power import MIN_PAIRS
 from trivet.stats.result import Result
 from trivet.stats.sentences import Label, Reason
-from trivet.stats.sign_patterns import patterns_text, stopping, subset_limits
+from trivet.stats.sign_patterns import Stopping, patterns_text, stopping, subset_limits
 from trivet.stats.values import Pairs, Values, as_pairs, check_margin
 
 __all__ = ["Look", "decide_by_looks", "look"]
@@ -146,15 +146,7 @@ def look(
     spent_before = previous[-1].equivalent_spent if previous else 0.0
     threshold = plan.spent()[number - 1] - spent_before
     limits = subset_limits(pairs.differences, threshold, margin, rounding=pairs.rounding, seed=seed)
-    sizes = [*(earlier.n for earlier in previous), pairs.n]
-    path = stopping(
-        pairs.differences,
-        sizes,
-        plan.spent(family=True)[:number],
-        plan.max_pairs,
-        rounding=pairs.rounding,
-        seed=seed,
-    )[-1]
+    path = _path(plan, pairs, previous, seed)
     label: Label = "equivalent" if limits.within else "different" if path.stopped else "undecided"
     made = Look(
         number=number,
@@ -232,6 +224,14 @@ def decide_by_looks(
         first, second = pairs.a[:n], pairs.b[:n]
         taken.append(look(plan, first, second, margin, previous=taken, names=names, metric=metric, seed=seed))
     return tuple(taken)
+
+
+def _path(plan: LookPlan, pairs: Pairs, previous: Sequence[Look], seed: int) -> Stopping:
+    """Where the data stand among all sign patterns after the looks so far."""
+    sizes = [*(earlier.n for earlier in previous), pairs.n]
+    spent = plan.spent(family=True)[: len(sizes)]
+    found = stopping(pairs.differences, sizes, spent, plan.max_pairs, rounding=pairs.rounding, seed=seed)
+    return found[-1]
 
 
 def _check_place(plan: LookPlan, pairs: Pairs, margin: float, previous: Sequence[Look], lost: int) -> None:

@@ -12,6 +12,7 @@ from trivet.core.lazy import attach
 if TYPE_CHECKING:
     from trivet.study.accounting import Harness
     from trivet.study.executors.local import LocalExecutor
+    from trivet.study.lookbook import LookBook
     from trivet.study.plan import PlannedRun
     from trivet.study.progress import ActiveRun, LogProgress, Progress
     from trivet.study.record import Record
@@ -26,6 +27,7 @@ __all__ = [
     "Harness",
     "LocalExecutor",
     "LogProgress",
+    "LookBook",
     "MetricSpec",
     "PlannedRun",
     "Progress",
@@ -41,6 +43,7 @@ __all__ = [
 _HOMES = {
     "accounting": ("Harness",),
     "executors.local": ("LocalExecutor",),
+    "lookbook": ("LookBook",),
     "plan": ("PlannedRun",),
     "progress": ("ActiveRun", "LogProgress", "Progress"),
     "record": ("Record",),

@@ -51,7 +51,15 @@ class Taken:
 
 @dataclass(slots=True)
 class LookBook:
-    """Plan and looks of one study."""
+    """Plan and looks of one study.
+
+    Examples:
+        >>> from trivet.study import MetricSpec
+        >>> spec = StudySpec(name="s", base={}, seeds=16, metric=MetricSpec(name="loss", margin=0.1))
+        >>> book = LookBook.make(Path("studies/s"), spec, ["fp32", "RR"], looks=4, done_before=0)
+        >>> book.plan.pairs, book.next_pairs, book.decided
+        ((7, 10, 13, 16), 7, False)
+    """
 
     path: Path
     """The file."""
