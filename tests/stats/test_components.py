@@ -77,7 +77,7 @@ def test_exact_intervals_of_the_residual_and_of_pairing():
 
 def test_intervals_cover():
     """A short form of benchmarks/more_statistics.py."""
-    rng, studies, sds = np.random.default_rng(3), 150, (1.0, 0.5, 0.5, 0.3)
+    rng, studies, sds = np.random.default_rng(3), 80, (1.0, 0.5, 0.5, 0.3)
     hits = np.zeros(4)
     for _ in range(studies):
         found = variance_components(as_outcomes(design(rng, 8, 4, 2, sds)))

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -117,7 +117,7 @@ def test_runs_do_not_replace_devices():
 
 
 def test_false_alarms_over_devices_stay_below_five_percent_where_runs_as_units_do_not():
-    rng, studies = np.random.default_rng(4), 200
+    rng, studies = np.random.default_rng(4), 120
     wrong, naive = 0, 0
     for _ in range(studies):
         a, b = simulate(rng, ([5] * 4, [5] * 6), 1.0)
@@ -142,6 +142,7 @@ def test_labels():
     assert decide_devices(*same).p == 1.0
 
 
+@settings(max_examples=30)
 @given(st.floats(-5, 5), st.floats(0.01, 100), st.integers(0, 5))
 def test_shift_and_scale_do_not_change_the_fit(shift, factor, seed):
     a, b = simulate(np.random.default_rng(seed), ([3, 2, 4], [2, 5, 3]), 1.0, effect=0.5)

@@ -96,7 +96,7 @@ def test_more_than_twenty_pairs_use_random_patterns():
 @pytest.mark.parametrize("kind", ["normal", "lognormal", "t3"])
 def test_errors_are_held_over_all_looks(kind):
     """A short form of benchmarks/planned_looks.py."""
-    studies, plan = 250, plan_looks(12)
+    studies, plan = 150, plan_looks(12)
     rng = np.random.default_rng(30)
     draw = {"normal": rng.normal, "lognormal": rng.lognormal, "t3": lambda size: rng.standard_t(3, size=size)}[kind]
     zero, d = np.zeros(12), draw(size=(studies, 12)) - draw(size=(studies, 12))

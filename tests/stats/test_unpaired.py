@@ -64,7 +64,7 @@ def test_p_ignores_order_shift_and_scale(a, b, factor):
 
 def test_error_rates_on_simulated_studies():
     rng = np.random.default_rng(6)
-    runs = 400
+    runs = 250
     limit = 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
     for draw in (rng.normal, rng.lognormal):
         a, b = draw(size=(runs, 5)), draw(size=(runs, 7))
