@@ -47,7 +47,7 @@ def test_the_surface_is_the_one_on_record() -> None:
 def test_the_verbs_of_the_design_are_there() -> None:
     assert list(surface()) == [
         "run", "status", "compare", "report", "schedule", "cost", "range-test", "advise", "graph", "predict",
-        "critical", "bisect", "data", "cp", "doctor", "ghn stats", "ghn train", "ghn eval", "ghn rank",
+        "critical", "bisect", "audit", "data", "cp", "doctor", "ghn stats", "ghn train", "ghn eval", "ghn rank",
         "ghn diagnose",
     ]  # fmt: skip
 

@@ -4,7 +4,8 @@ For each parameter, and for all of them as one vector, the error is $\lVert g - 
 \rVert_2$. Rounding gives 1e-7 to 1e-5, a tensor that changed between forward and backward 1e-2 and more, from the
 first window on; the default threshold of 1e-4 lies between. The window is computed a third time in its own precision
 on copies: where the given one differs from that by more than the threshold, the tensors are at fault and not the
-rounding. In float16 and bfloat16 this comparison alone decides, because rounding is as large as a fault.
+rounding, which alone is a finding only at a hundred times the threshold. In float16 and bfloat16 this comparison
+decides by itself, because rounding is as large as a fault.
 
 A parameter counts when its own error is above the threshold and not itself rounding: at least a tenth of the threshold
 times the norm of the whole gradient. (The gradient of a bias in front of a batch norm is zero but for rounding.)
@@ -34,6 +35,8 @@ from trivet.training.checkpoint import rng_state, set_rng_state
 
 THRESHOLD = 1e-4
 """Largest relative error that counts as rounding of float32."""
+LENIENCE = 100
+"""By how much rounding may exceed the threshold where copied inputs give the same gradient: deep networks do."""
 
 B = TypeVar("B")
 Gradients = dict[str, Tensor]
@@ -68,7 +71,7 @@ class GradientAudit:
     parameters: tuple[ParameterError, ...]
     """Every parameter against float64, the largest error of its own first."""
     threshold: float
-    """Errors above it are findings."""
+    """Errors above it are findings, unless they are rounding (see the module)."""
     loss: float
     """Of the window as given."""
     loss64: float
@@ -155,6 +158,8 @@ def gradient(
     rounding, _ = _errors(copied, reference)
     changed, by_copies = _errors(mine, copied)
     judged = (changed, by_copies) if watch.low else (relative, parameters)
+    same = changed <= threshold and not watch.low
+    limit = threshold * LENIENCE if same else threshold
     size = f"relative L2 {relative:.2g} against float64, {changed:.2g} against copied inputs; threshold {threshold:.0e}"
     return GradientAudit(
         relative=relative,
@@ -164,8 +169,8 @@ def gradient(
         threshold=threshold,
         loss=loss,
         loss64=loss64,
-        notes=_notes(model, watch),
-        findings=_findings(*judged, changed=changed, limit=threshold, size=size),
+        notes=_notes(model, watch, relative if same and threshold < relative <= limit else 0.0),
+        findings=_findings(*judged, changed=changed, limit=limit, size=size),
     )
 
 
@@ -275,8 +280,10 @@ def _drops(module: nn.Module) -> bool:
     return isinstance(rate, float) and rate > 0
 
 
-def _notes(model: nn.Module, watch: _Watch) -> tuple[str, ...]:
+def _notes(model: nn.Module, watch: _Watch, rounding: float) -> tuple[str, ...]:
     notes: list[str] = []
+    if rounding:
+        notes.append(f"rounding is large here, {rounding:.1e}, but copied inputs give the same gradient")
     if watch.low:
         notes.append(
             f"the window computes in {watch.low}, whose rounding is as large as a fault: it is judged against the same "

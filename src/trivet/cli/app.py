@@ -15,6 +15,7 @@ import typer
 import trivet
 from trivet.cli import (
     advise,
+    audit,
     bisect,
     compare,
     cost,
@@ -81,6 +82,7 @@ app.command("graph", short_help="What a model computes with, as a table or drawn
 app.command("predict", short_help="Predict a model's parameters from its graph.")(predict.predict)
 app.command("critical", short_help="Where the critical learning period ends.")(critical.critical)
 app.command("bisect", short_help="Where two trainings part: first step, first tensor.")(bisect.bisect)
+app.command("audit", short_help="Is this training what it seems? Checks of seconds.")(audit.audit)
 app.command("data", short_help="List, check and fetch data sets.")(data.data)
 app.command("cp", short_help="Copy a recipe.")(cp.cp)
 app.add_typer(ghn.app, name="ghn", short_help="Networks for graph hypernetworks.")

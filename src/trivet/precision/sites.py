@@ -242,11 +242,12 @@ class Site:
             counter.set(0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Running ranges and counts, as plain values and tensors."""
+        """Running ranges and counts, as plain values and tensors; equal for runs that were resumed and were not."""
+        counters = [[0, 0] if counter is self.macs else counter.state() for counter in self._counters()]  # under "macs"
         return {
             "ranges": [[r.bounds.cpu().clone(), r.blend.cpu().clone()] for r in self.ranges],
             "macs": [[*bits, count] for bits, count in self.macs_by_bits().items()],
-            "counters": [counter.state() for counter in self._counters()],
+            "counters": counters,
             "weighted": self.weighted,
             "errors": {role: list(found) for role, found in self.errors.items()},
         }
