@@ -1,5 +1,6 @@
 """Plans of looks: spending against the formulas, first looks that can decide, refusals."""
 
+import itertools
 import math
 
 import pytest
@@ -34,6 +35,7 @@ def test_any_plan_ends_at_the_most_and_spends_all_of_alpha(most, looks, spending
     assert plan.pairs[0] >= 6
     assert list(plan.spent()) == sorted(plan.spent())
     assert plan.spent()[-1] == 0.05
+    assert all(later - earlier >= 3 for earlier, later in itertools.pairwise(plan.pairs))
     if len(plan.pairs) > 1:
         assert 2.0 ** (1 - plan.pairs[0]) <= plan.spent(family=True)[0]
     assert read_plan(plan.to_dict()) == plan

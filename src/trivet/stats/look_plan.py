@@ -31,6 +31,9 @@ Spending = Literal["pocock", "obrien-fleming"]
 
 SPENDING: tuple[Spending, ...] = ("pocock", "obrien-fleming")
 
+SMALLEST_STEP = 3
+"""Fewest pairs between two looks of an automatic plan."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LookPlan(Result):
@@ -100,8 +103,8 @@ def plan_looks(
     Args:
         max_pairs: The most pairs (seeds) that may be run, at least 6.
         looks: How many looks, or the number of pairs at each. A number places the first look where the exact test
-            can first reach "different", the last at `max_pairs` and the others evenly between them; there are fewer
-            looks when they do not fit.
+            can first reach "different", the last at `max_pairs` and the others evenly between them, at least 3 pairs
+            apart: closer looks cost more power than they save runs, so there may be fewer.
         alpha: Error of each of the two decisions over all looks, in (0, 0.5).
         spending: "pocock" (evenly) or "obrien-fleming" (almost all at the end).
         family_size: Number of comparisons that are looked at together.
@@ -135,10 +138,11 @@ def plan_looks(
 def _evenly(probe: LookPlan, looks: int) -> tuple[int, ...]:
     most = probe.max_pairs
     first = next((n for n in range(MIN_PAIRS, most) if _can_decide(n, probe)), most)
-    if looks == 1 or first == most:
+    looks = min(looks, (most - first) // SMALLEST_STEP + 1)
+    if looks == 1:
         return (most,)
     step = (most - first) / (looks - 1)
-    return tuple(sorted({round(first + step * k) for k in range(looks)}))
+    return tuple(math.floor(first + step * k + 0.5) for k in range(looks))
 
 
 def _can_decide(n: int, probe: LookPlan) -> bool:
