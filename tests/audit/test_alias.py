@@ -17,6 +17,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from trivet import audit
+from trivet.audit import saved
+from trivet.precision import PrecisionController, PrecisionSchedule, quantize_
 
 _spec = importlib.util.spec_from_file_location("audit_variants", Path(__file__).with_name("variants.py"))
 assert _spec is not None
@@ -128,6 +130,30 @@ def test_writes_inside_torch(kind: str) -> None:
                 weight.mul_(2)
         loss.backward()
     assert [found.how for found in a.findings] == ["in-place" if kind == "in-place" else "own"]
+
+
+def test_large_memory_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checksum then, which sees the change and not its size."""
+    monkeypatch.setattr(saved, "COPY_LIMIT", 16)
+    buffer, small = np.ones(5, np.float32), np.ones(4, np.float32)
+    weight = torch.ones(5, requires_grad=True)
+    with audit.alias() as a:
+        loss = (torch.from_numpy(buffer) * weight).sum() + (torch.from_numpy(small) * weight[:4]).sum()
+        buffer[2] = small[1] = np.nextafter(np.float32(1), np.float32(2))
+        loss.backward()
+    assert sorted(found.size for found in a.findings) == [
+        "1 of 4 elements, relative L2 6e-08",
+        "some of 5 elements, 20 bytes (a checksum does not say how many)",
+    ]
+    assert [found.how for found in a.findings] == ["foreign", "foreign"]
+
+
+def test_what_cannot_be_compared_is_counted() -> None:
+    weight = torch.rand(3, 2, requires_grad=True)
+    with audit.alias() as a:
+        torch.sparse.mm(torch.eye(3).to_sparse(), weight).square().sum().backward()
+    assert sum(a.skipped.values()) == a.saved - a.checked == 1
+    assert "1 not compared: a tensor of layout torch.sparse_coo" in str(a)
 
 
 def test_the_block_without_backward_says_so() -> None:
@@ -343,9 +369,60 @@ def views_and_in_place() -> None:
     (y.expand(3, 4, 4).sum() + z.abs().sum()).backward()
 
 
+def norms_and_noise() -> None:
+    """Operations that keep state of their own, several times before one backward."""
+    model = nn.Sequential(
+        nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 3, 1)), nn.InstanceNorm2d(3, track_running_stats=True),
+        nn.RReLU(inplace=True), nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 1)), nn.GroupNorm(2, 4),
+        nn.BatchNorm2d(4, momentum=None), nn.Hardswish(inplace=True), nn.PReLU(), nn.Upsample(scale_factor=2),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        loss = sum(model(images()).square().mean() for _ in range(3))
+        assert isinstance(loss, Tensor)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def few_bits() -> None:
+    """A precision schedule, several forward passes a step."""
+    model = quantize_(net())
+    schedule = PrecisionSchedule.named("RR", q_min=3, q_max=8, num_cycles=2, total_steps=4)
+    controller, optimizer = PrecisionController(model, schedule), torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(4):
+        loss = sum(F.cross_entropy(model(images()), torch.randint(3, (6,))) for _ in range(2))
+        assert isinstance(loss, Tensor)
+        loss.backward()
+        optimizer.step()
+        controller.step()
+
+
+def other_operations() -> None:
+    x = torch.randn(6, 2, 5, requires_grad=True)
+    F.ctc_loss(x.log_softmax(2), torch.randint(1, 5, (2, 3)), torch.tensor([6, 6]), torch.tensor([3, 3])).backward()
+    q = torch.rand(1, 2, 4, 8, requires_grad=True)
+    F.scaled_dot_product_attention(q, q, q, dropout_p=0.1).sum().backward()
+    packed = nn.utils.rnn.pack_padded_sequence(torch.rand(5, 2, 3), [5, 3])
+    nn.GRU(3, 4, bidirectional=True)(packed)[0].data.sum().backward()
+    bag = nn.EmbeddingBag(10, 4)
+    F.mse_loss(bag(torch.randint(10, (6,)), torch.tensor([0, 3])), torch.rand(2, 4)).backward()
+    linear = nn.Linear(3, 1)
+    optimizer, inputs = torch.optim.LBFGS(linear.parameters(), max_iter=3), torch.rand(5, 3)
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = linear(inputs).square().mean()
+        loss.backward()
+        return loss.item()
+
+    optimizer.step(closure)
+
+
 ORDINARY = [
     plain, accumulation, window_of_batch_norms, checkpointed, autocast, tied, step_inside_backward, double_backward,
     retained, adversarial, recurrent, transformer, moving_average_and_own_function, fresh_arrays, views_and_in_place,
+    norms_and_noise, few_bits, other_operations,
 ]  # fmt: skip
 
 

@@ -31,6 +31,8 @@ from trivet.audit.reference import shares_memory
 
 COPY_LIMIT = 1 << 26
 """Bytes of the largest tensor in foreign memory that is copied; larger ones get a checksum."""
+COPY_TOTAL = 1 << 30
+"""Bytes that one audit copies in all; what comes later gets checksums."""
 
 HOW = {
     "foreign": "a write from outside torch to memory that it shares (numpy, memory map, another process)",
@@ -74,7 +76,7 @@ class _Saved:
 
     __slots__ = ("checksum", "content", "foreign", "line", "module", "seen", "tensor", "version")
 
-    def __init__(self, tensor: Tensor, module: str) -> None:
+    def __init__(self, tensor: Tensor, module: str, allowance: int) -> None:
         # A tensor with a history must not be held by what is part of that history.
         self.tensor = tensor if tensor.is_leaf else tensor.detach()
         self.version = tensor._version
@@ -84,7 +86,8 @@ class _Saved:
         self.foreign = shares_memory(tensor)
         self.content: np.ndarray[Any, Any] | None = None
         self.checksum = 0
-        if self.foreign and tensor.numel() * tensor.element_size() <= COPY_LIMIT:
+        size = tensor.numel() * tensor.element_size()
+        if self.foreign and not tensor.requires_grad and size <= min(COPY_LIMIT, allowance):
             self.content = flat_bytes(tensor).numpy().copy()
         else:
             self.checksum = checksum(tensor)
@@ -113,6 +116,7 @@ class AliasAudit:
         self.skipped: Counter[str] = Counter()
         self._stack = ModuleStack(model)
         self._hooks: Any = None
+        self._copied = 0
         self._buffers: dict[int, int] = {}
         self._asked: list[_Saved] | None = None
 
@@ -134,10 +138,13 @@ class AliasAudit:
     def _pack(self, tensor: Tensor) -> _Saved | Tensor:
         self.saved += 1
         try:
-            return _Saved(tensor, self._stack.current)
+            saved = _Saved(tensor, self._stack.current, COPY_TOTAL - self._copied)
         except Unreadable as error:
             self.skipped[str(error)] += 1
             return tensor if tensor.is_leaf else tensor.detach()
+        if saved.content is not None:
+            self._copied += saved.content.nbytes
+        return saved
 
     def _unpack(self, saved: _Saved | Tensor) -> Tensor:
         if not isinstance(saved, _Saved):
@@ -156,8 +163,8 @@ class AliasAudit:
         node: Any = torch._C._current_autograd_node()
         operation = node.name() if node is not None else ""
         role = self._role(node, saved)
-        if not in_place and role in ("running_mean", "running_var") and getattr(node, "_saved_training", False):
-            return  # batch norm saves its running statistics and, in training, never reads them
+        if not in_place and _changed_by_itself(node, operation, role, saved):
+            return
         tensor = saved.tensor
         how = "in-place" if in_place else "foreign" if saved.foreign else "own"
         place = saved.module or "outside any module"
@@ -254,6 +261,19 @@ def alias(model: nn.Module | None = None) -> AliasAudit:
     return AliasAudit(model)
 
 
+def _changed_by_itself(node: Any, operation: str, role: str, saved: _Saved) -> bool:
+    """Whether an operation changes what it has saved, rightly.
+
+    Batch norm saves its running statistics, changes them, and in training never reads them; the noise of `rrelu` is
+    saved before it is drawn (in place and on a view, autograd wraps the operation and does not name its tensors).
+    """
+    if operation.startswith("RreluWithNoise"):
+        return role == "noise"
+    if operation.endswith("CopySlices"):
+        return "RReLU" in saved.module and not saved.foreign
+    return role in ("running_mean", "running_var") and bool(getattr(node, "_saved_training", False))
+
+
 def _size(saved: _Saved) -> str:
     """How much of a changed tensor changed, as far as that is known."""
     tensor = saved.tensor
@@ -271,5 +291,5 @@ def _readable(operation: str) -> str:
         >>> _readable("MseLossBackward0"), _readable("")
         ('mse_loss', 'an operation')
     """
-    stem = re.sub(r"Backward\d*$", "", operation)
+    stem = re.sub(r"Backward\d*$", "", operation.rpartition("::")[2])
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", stem).lower() or "an operation"
