@@ -115,7 +115,7 @@ def test_random_patterns_come_near_the_exact_ones_and_are_repeatable():
     drawn = [stopping(d, [8, 12, 16], [0.01, 0.02, 0.05], EXACT_PAIRS + 1) for _ in range(2)]
     assert drawn[0] == drawn[1]
     for one, other in zip(exact, drawn[0], strict=True):
-        assert other.share == pytest.approx(one.share, abs=4 * math.sqrt(one.share / 20_000) + 1e-4)
+        assert other.share == pytest.approx(one.share, abs=4 * math.sqrt(one.share / 10_000) + 1e-4)
     long = np.concatenate([d, d[::-1], d])
     found = subset_limits(long, 0.05)
     low, high = stats.t.interval(0.90, len(long) - 1, long.mean(), stats.sem(long))
