@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trivet.core import config
@@ -149,6 +149,7 @@ plain = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 @given(st.dictionaries(st.text(min_size=1, max_size=8), plain, max_size=5))
 def test_dump_and_parse_are_inverse(content: dict[str, Any]) -> None:
     assert config.parse_yaml(config.dump_yaml(content) if content else "{}") == content

@@ -24,9 +24,10 @@ def test_defaults_are_written_out() -> None:
     assert plain["task"]["name"] == "image-classification"
     assert plain["task"]["data"] == "fashion-mnist"
     assert plain["precision"]["schedule"] == "none"
-    assert plain["init"] == {"ghn": "", "head": "predict", "digest": ""}
+    assert plain["init"] == {"ghn": "", "head": "predict", "method": "default", "digest": ""}
+    assert plain["noise"]["kind"] == "none"
     assert plain["seed"] == 0
-    assert list(plain) == ["task", "init", "training", "precision", "environment", "seed"]
+    assert list(plain) == ["task", "init", "training", "precision", "environment", "noise", "seed"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_a_resolved_run_reads_back_the_same(mapping: dict[str, Any]) -> None:
         ({"training": None}, "", "`training` is missing"),
         ({"seed": -1}, "", "seed=-1"),
         ({"precision": {"schedule": "RX"}}, "precision", "did you mean"),
-        ({"inits": {}}, "inits", "task, init, training, precision, environment, seed"),
+        ({"inits": {}}, "inits", "task, init, training, precision, environment, noise, seed"),
         ({"training": 5}, "training", "a mapping"),
     ],
 )
