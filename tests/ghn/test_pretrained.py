@@ -37,15 +37,15 @@ def test_it_is_complete_and_small() -> None:
 
 
 @pytest.fixture(scope="module")
-def test_images() -> tuple[torch.Tensor, torch.Tensor]:
+def clothes() -> tuple[torch.Tensor, torch.Tensor]:
     data = load_images("fashion-mnist")
     mean, deviation = channel_statistics(data.train_images)
     images = (torch.from_numpy(data.test_images[:512].copy()).float() - mean) / deviation
     return images, torch.from_numpy(data.test_labels[:512])
 
 
-def test_unseen_networks_of_its_kind_work_untrained(test_images: tuple[torch.Tensor, torch.Tensor]) -> None:
-    images, labels = test_images
+def test_unseen_networks_of_its_kind_work_untrained(clothes: tuple[torch.Tensor, torch.Tensor]) -> None:
+    images, labels = clothes
     rules = build(MetaConfig, load_yaml(SHIPPED / NAME / "recipe.yaml")).pool
     found = []
     for entry in pool("test", rules, 4, in_channels=1, image_size=28):
@@ -56,9 +56,9 @@ def test_unseen_networks_of_its_kind_work_untrained(test_images: tuple[torch.Ten
 
 
 def test_residual_networks_which_are_of_another_kind_begin_far_above_chance(
-    test_images: tuple[torch.Tensor, torch.Tensor],
+    clothes: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
-    images, labels = test_images
+    images, labels = clothes
     for make in (resnet8, resnet20):
         torch.manual_seed(0)
         model = make(in_channels=1)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +20,9 @@ from typing import Any, Literal
 import torch
 
 from trivet.core.config import digest, to_plain
-from trivet.core.errors import ConfigError, Problem
+from trivet.core.errors import ConfigError, Problem, TrivetError
 from trivet.core.io import write_json
+from trivet.core.logging import setup_logging
 from trivet.core.seeding import derive
 from trivet.ghn.deepnets.architecture import Architecture
 from trivet.ghn.deepnets.dataset import DeepNets
@@ -158,3 +160,31 @@ def new_ghn(config: MetaConfig) -> GHN:
 def as_tensor(images: Any) -> torch.Tensor:
     """Images with the strides of a fresh tensor; numpy's may make torch corrupt memory, see `image_classification`."""
     return torch.from_numpy(images).clone(memory_format=torch.contiguous_format)
+
+
+def answer(
+    arguments: Sequence[str], module: str, rows: Callable[[Mapping[str, Any]], Iterator[Mapping[str, Any]]]
+) -> int:
+    """What the process `python -m module REQUEST` does: print one JSON object a line as they come.
+
+    Args:
+        arguments: Of the command line: the request, as JSON.
+        module: Its name, for the usage.
+        rows: Answers a request.
+
+    Returns:
+        The exit code; on an error the last line of standard error says what went wrong.
+    """
+    if len(arguments) != 1:
+        sys.stderr.write(f"usage: python -m {module} REQUEST\n")
+        return 2
+    setup_logging()
+    try:
+        with without_denormals():
+            for row in rows(json.loads(arguments[0])):
+                sys.stdout.write(f"{json.dumps(row)}\n")
+                sys.stdout.flush()
+    except (TrivetError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return getattr(error, "exit_code", 2)
+    return 0

@@ -8,7 +8,6 @@ Not covered: fine-tuning of predictions.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,8 +18,7 @@ from typing import Any
 import torch
 
 from trivet.core.config import build, load_yaml
-from trivet.core.errors import MissingDataError, TrivetError
-from trivet.core.logging import setup_logging
+from trivet.core.errors import MissingDataError
 from trivet.core.seeding import derive, seed_everything
 from trivet.ghn.folder import find_folder
 from trivet.ghn.ghn import GHN
@@ -29,7 +27,7 @@ from trivet.ghn.meta.equivalent import equivalent_steps
 from trivet.ghn.meta.evaluate import Scores
 from trivet.ghn.meta.networks import Pool
 from trivet.ghn.meta.twins import Twin, TwinConfig, train_twin
-from trivet.tasks.ghn import Setting, without_denormals
+from trivet.tasks.ghn import Setting, answer
 from trivet.tasks.ghn_tasks import TaskSetting, setting_of
 from trivet.training.environment import apply_environment
 
@@ -129,19 +127,7 @@ def _equivalent(chosen: Sequence[int], scores: Scores, twins: Sequence[Twin], st
 
 def main(arguments: list[str]) -> int:
     """Answer the request and return the exit code; the last line of standard error says what went wrong."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m trivet.tasks.ghn_eval REQUEST\n")
-        return 2
-    setup_logging()
-    try:
-        with without_denormals():
-            for row in evaluate_splits(json.loads(arguments[0])):
-                sys.stdout.write(f"{json.dumps(row)}\n")
-                sys.stdout.flush()
-    except (TrivetError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return getattr(error, "exit_code", 2)
-    return 0
+    return answer(arguments, "trivet.tasks.ghn_eval", evaluate_splits)
 
 
 if __name__ == "__main__":

@@ -28,9 +28,8 @@ import torch
 from torch import nn
 
 from trivet.core.config import build, digest, load_yaml, to_plain
-from trivet.core.errors import ConfigError, Problem, TrivetError
+from trivet.core.errors import ConfigError, Problem
 from trivet.core.io import FileLock, write_json
-from trivet.core.logging import setup_logging
 from trivet.core.seeding import derive, seed_everything
 from trivet.ghn.early import EarlyConfig, outcome, train_early
 from trivet.ghn.folder import find_folder, weights_digest
@@ -40,7 +39,7 @@ from trivet.ghn.meta.networks import Pool
 from trivet.ghn.meta.twins import TwinConfig, train_twin
 from trivet.ghn.ranking import evaluating, mean_embedding
 from trivet.ghn.regression import FEWEST, fit_regression
-from trivet.tasks.ghn import Setting, without_denormals
+from trivet.tasks.ghn import Setting, answer
 from trivet.tasks.ghn_eval import find_recipe
 from trivet.training.environment import apply_environment
 
@@ -286,19 +285,7 @@ def _size(row: Row) -> list[float]:
 
 def main(arguments: list[str]) -> int:
     """Answer the request and return the exit code; the last line of standard error says what went wrong."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m trivet.tasks.ghn_rank REQUEST\n")
-        return 2
-    setup_logging()
-    try:
-        with without_denormals():
-            for row in rank(json.loads(arguments[0])):
-                sys.stdout.write(f"{json.dumps(row)}\n")
-                sys.stdout.flush()
-    except (TrivetError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
-        return getattr(error, "exit_code", 2)
-    return 0
+    return answer(arguments, "trivet.tasks.ghn_rank", rank)
 
 
 if __name__ == "__main__":
