@@ -30,7 +30,7 @@ def test_examples_of_the_page_run(repo: Path, capsys: Any) -> None:
 
 def test_the_figures_of_the_page(repo: Path) -> None:
     text = (repo / "docs" / "audit.md").read_text(encoding="utf-8")
-    tests = (repo / "tests" / "audit" / "test_alias.py").read_text(encoding="utf-8")
+    tests = (repo / "tests" / "audit" / "test_alias_ordinary.py").read_text(encoding="utf-8")
     loops = re.search(r"ORDINARY = \[(.*?)\]", tests, re.DOTALL)
     assert loops is not None
     assert f"In {len(re.findall(r'[a-z_]+,', loops[1]))} ordinary loops" in text
