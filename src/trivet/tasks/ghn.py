@@ -153,8 +153,24 @@ def without_denormals() -> Generator[None]:
 
 
 def new_ghn(config: MetaConfig) -> GHN:
-    """The hypernetwork before training."""
-    return GHN(config.ghn, seed=derive(config.seed, "ghn"))
+    """The hypernetwork before training.
+
+    Raises:
+        ValueError: There is no hypernetwork to start from, or it is another kind than `config.ghn`.
+    """
+    start = config.training.start_from
+    if not start:
+        return GHN(config.ghn, seed=derive(config.seed, "ghn"))
+    ghn = GHN.from_pretrained(start)
+    theirs, ours = to_plain(ghn.config), to_plain(config.ghn)
+    other = [name for name in ours if theirs[name] != ours[name]]
+    if other:
+        raise ValueError(
+            f"`training.start_from={start}` has other values of `ghn` than this configuration: "
+            + ", ".join(f"{name}: {theirs[name]!r} instead of {ours[name]!r}" for name in other)
+            + "; write its values into the section `ghn`"
+        )
+    return ghn
 
 
 def as_tensor(images: Any) -> torch.Tensor:

@@ -33,6 +33,7 @@ def model_card(
     """
     count = sum(parameter.numel() for parameter in fit.module.parameters())
     classes, scaled_by, held_out = _tasks(config)
+    training = config.training
     lines = [
         f"# A graph hypernetwork for {data}",
         "",
@@ -45,8 +46,9 @@ def model_card(
         "",
         "## Training",
         "",
-        f"{fit.step:,} steps of {config.training.meta_batch} networks, {fit.cpu_seconds:,.0f} processor seconds, "
+        f"{fit.step:,} steps of {training.meta_batch} networks, {fit.cpu_seconds:,.0f} processor seconds, "
         f"{fit.skipped} steps skipped. {held_out}.",
+        *([f"It started from the hypernetwork `{training.start_from}`."] if training.start_from else []),
         *([f"Licence of the data: {licence}."] if licence else []),
         "",
         "## Measured at the end of training",

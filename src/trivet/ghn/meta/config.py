@@ -79,6 +79,9 @@ class MetaTrainingConfig:
 
     steps: int
     """Optimiser steps of the hypernetwork; the schedule runs over them."""
+    start_from: str = ""
+    """A trained hypernetwork, by name or folder, whose parameters training starts with, as for networks of another kind
+    or other images; `ghn` must be its configuration. Empty starts anew."""
     cpu_seconds: float = 0.0
     """Stop when training steps have computed for so long, with the schedule scaled to end then; 0 counts steps alone.
     Such a run depends on the machine's speed and is not bit-exact."""
@@ -152,6 +155,11 @@ class MetaTrainingConfig:
         for name, value in [*shares, *(("betas", beta) for beta in self.betas)]:
             if not 0 <= value < 1:
                 raise ValueError(f"`{name}` holds {value}; it must lie in [0, 1)")
+        if self.start_from and self.start_std:
+            raise ValueError(
+                f"`start_std={self.start_std}` resizes what a new hypernetwork decodes, and `start_from` takes a "
+                "trained one; leave one of them out"
+            )
         if self.warmup_steps >= self.steps:
             raise ValueError(
                 f"`warmup_steps={self.warmup_steps}` must be < steps={self.steps}; shorten the warm-up or train longer"

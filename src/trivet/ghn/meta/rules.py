@@ -13,6 +13,7 @@ Torch-free. Not covered: limits by measured time, which would differ between mac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -55,6 +56,8 @@ class PoolConfig:
     """Admit networks with attention; they compute slowly for their multiply-accumulates."""
     bn_free: float = 0.0
     """Share of networks without normalisation; 0 takes them as they come, about one in five."""
+    even_channels: bool = False
+    """As many networks of each number of channels; else as they come, and limited operations leave few wide ones."""
     published: bool = False
     """Take the networks of DeepNets-1M as published, with none of the limits above: for GPUs."""
     seed: int = 0
@@ -131,9 +134,9 @@ class Everything(Sequence[Entry]):
 def pool(
     split: str, rules: PoolConfig, size: int, *, num_classes: int = 10, in_channels: int = 3, image_size: int = 32
 ) -> Sequence[Entry]:
-    """The first `size` networks; where the rules fix a share without normalisation, the first of each kind.
+    """The first `size` networks; where the rules fix shares, the first of each kind.
 
-    Those without are then spread evenly over the pool.
+    Those without normalisation are spread evenly over the pool, and so are numbers of channels in either kind.
 
     Args:
         split: A split of `DeepNets` that is drawn.
@@ -154,15 +157,31 @@ def pool(
         return Everything(DeepNets(split, seed=rules.seed, size=size, large_images=image_size >= LARGE))
     budget = rules.budget(split, num_classes=num_classes, in_channels=in_channels, image_size=image_size)
     entries = admitted(split, rules, budget)
-    if not rules.bn_free or split == "bn_free":
+    fixes_norm = bool(rules.bn_free) and split != "bn_free"
+    if not fixes_norm and not rules.even_channels:
         return list(islice(entries, size))
-    wanted = [int((place + 1) * rules.bn_free + 1e-9) - int(place * rules.bn_free + 1e-9) for place in range(size)]
-    queues: tuple[list[Entry], list[Entry]] = ([], [])
-    while len(queues[1]) < sum(wanted) or len(queues[0]) < size - sum(wanted):
+    wanted = _kinds(size, rules.bn_free if fixes_norm else 0.0, budget.channels if rules.even_channels else (0,))
+    missing = Counter(wanted)
+    queues: dict[tuple[bool, int], list[Entry]] = {kind: [] for kind in missing}
+    while missing.total():
         entry = next(entries)
-        queues[_is_bn_free(entry)].append(entry)
-    sources = (iter(queues[0]), iter(queues[1]))
-    return [next(sources[free]) for free in wanted]
+        kind = (fixes_norm and _is_bn_free(entry), entry.architecture.channels if rules.even_channels else 0)
+        if missing[kind] > 0:
+            missing[kind] -= 1
+            queues[kind].append(entry)
+    sources = {kind: iter(queue) for kind, queue in queues.items()}
+    return [next(sources[kind]) for kind in wanted]
+
+
+def _kinds(size: int, bn_free: float, channels: tuple[int, ...]) -> list[tuple[bool, int]]:
+    """Whether each network of a pool is without normalisation, and its channels (0: any)."""
+    kinds: list[tuple[bool, int]] = []
+    count = {True: 0, False: 0}
+    for place in range(size):
+        free = int((place + 1) * bn_free + 1e-9) > int(place * bn_free + 1e-9)
+        kinds.append((free, channels[count[free] % len(channels)]))
+        count[free] += 1
+    return kinds
 
 
 def _is_bn_free(entry: Entry) -> bool:
