@@ -21,6 +21,7 @@ from trivet.core.runfolder import RunFolder
 from trivet.ghn import GHN
 from trivet.ghn.meta.config import MetaConfig
 from trivet.tasks import ghn_train
+from trivet.tasks.ghn import new_ghn
 from trivet.tasks.ghn_eval import evaluate_splits
 from trivet.tasks.ghn_train import main
 
@@ -54,6 +55,34 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     assert main([str(folder.path)]) == 0
     torch.set_num_threads(threads)
     return folder
+
+
+def test_a_run_goes_on_from_a_trained_hypernetwork(whole: RunFolder, tmp_path: Path) -> None:
+    trained = whole.path / "ghn"
+    started = {**CONFIG, "training": {"steps": 1, "warmup_steps": 0, "lr": 1e-12, "images": 4, "weight_decay": 0.0}}
+    started["training"]["start_from"] = str(trained)
+    started["training"]["ema"] = 0.0
+    folder = RunFolder(tmp_path / "further")
+    folder.path.mkdir()
+    folder.config_path.write_text(dump_yaml(started))
+    threads = torch.get_num_threads()
+    assert main([str(folder.path)]) == 0
+    torch.set_num_threads(threads)
+    before, after = _weights(whole), _weights(folder)
+    assert all(torch.allclose(before[name], after[name], rtol=0, atol=1e-10) for name in before)
+    assert "It started from" in (folder.path / "ghn" / "README.md").read_text()
+
+
+def test_a_start_of_another_kind_is_refused(whole: RunFolder) -> None:
+    other = {**CONFIG, "ghn": {**CONFIG["ghn"], "hid": 16}, "training": {"steps": 1, "warmup_steps": 0}}
+    other["training"]["start_from"] = str(whole.path / "ghn")
+    with pytest.raises(ValueError, match="hid: 8 instead of 16"):
+        new_ghn(build(MetaConfig, other))
+    other["training"]["start_from"] = "fashion-smal"
+    with pytest.raises(ValueError, match="did you mean 'fashion-small'"):
+        new_ghn(build(MetaConfig, other))
+    with pytest.raises(ValueError, match="leave one of them out"):
+        build(MetaConfig, {"training": {"steps": 1000, "start_from": "fashion-small", "start_std": 0.03}})
 
 
 def test_a_run_leaves_a_hypernetwork_its_recipe_and_a_card(whole: RunFolder) -> None:

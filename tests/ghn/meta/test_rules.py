@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from trivet.ghn.meta.rules import BEYOND, PoolConfig, pool, shares
@@ -37,6 +39,16 @@ def test_the_share_without_norms_is_kept() -> None:
     entries = pool("train", PoolConfig(max_macs=12_000_000, bn_free=0.25), 8)
     assert [entry.architecture.norm == "none" for entry in entries] == [False, False, False, True] * 2
     assert shares(entries)["batch norm"] == 0.75
+
+
+def test_widths_come_equally_often_among_networks_with_and_without_norms() -> None:
+    rules = PoolConfig(max_macs=12_000_000, bn_free=0.25, even_channels=True)
+    entries = [entry.architecture for entry in pool("train", rules, 24)]
+    counts = Counter((network.norm == "none", network.channels) for network in entries)
+    assert counts == {(False, c): 6 for c in (16, 24, 32)} | {(True, c): 2 for c in (16, 24, 32)}
+    assert pool("train", rules, 12) == pool("train", rules, 24)[:12]
+    limited = PoolConfig(max_macs=3_500_000)
+    assert sum(entry.architecture.channels == 16 for entry in pool("train", limited, 24)) > 16, "else no need for it"
 
 
 def test_attention_can_be_left_out() -> None:
