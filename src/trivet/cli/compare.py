@@ -46,7 +46,7 @@ def compare(
         raise ValueError(f"{folder}: there is one arm, {results.arms[0]!r}; a comparison needs two or more")
     summary = summarize(baseline_first(results, baseline))
     if json:
-        emit_json({key: summary[key] for key in ("format", "study", "notices", "comparisons", "arms")})
+        emit_json({key: summary[key] for key in ("format", "study", "notices", "comparisons", "rounding", "arms")})
     else:
         for notice in summary["notices"]:
             console().print(f"! {notice}", style="yellow")

@@ -36,12 +36,14 @@ def print_verdicts(summary: Summary) -> None:
     """One paragraph a comparison: the label, then the sentence."""
     from rich.text import Text
 
+    from trivet.report.tables import verdict_text
+
     screen = console()
     width = min(screen.width, 110)
     for row in summary["comparisons"]:
         print()
         label = row["label"].upper()
-        lines = textwrap.wrap(f"{label}  {row['sentence']}", width, subsequent_indent="  ", break_on_hyphens=False)
+        lines = textwrap.wrap(f"{label}  {verdict_text(row)}", width, subsequent_indent="  ", break_on_hyphens=False)
         text = Text("\n".join(lines))
         text.stylize(COLORS.get(row["label"], "bold"), 0, len(label))
         screen.print(text, soft_wrap=True)
@@ -84,6 +86,8 @@ def notes(summary: Summary) -> list[str]:
     found = [f"mean over finished runs; interval: {'; '.join(methods)}"] if methods else []
     if values_differ(summary):
         found.append(f"n: values of {summary['study']['metric']['name']}; other finished runs did not report it")
+    if summary["rounding"]:
+        found.append(summary["rounding"]["sentence"])
     if any(row["bitops"] for row in summary["arms"]):
         found.append("BitOPs are counted, seconds are measured; neither says anything about the other")
     return found

@@ -269,8 +269,14 @@ def _field_names(cls: Any, path: list[str]) -> list[str]:
     return [item.name for item in dataclasses.fields(cls)]
 
 
+UNSET_IS_LEFT_OUT = {"unset is left out": True}
+"""Metadata of a field that came later: where it has its default, `to_plain` leaves it out, and with it every digest."""
+
+
 def to_plain(config: Any) -> Any:
     """A configuration as plain dicts, lists, text and numbers, every default written out.
+
+    A field with the metadata `UNSET_IS_LEFT_OUT` is written only where it is set, so that the names of older runs stay.
 
     Examples:
         >>> @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,7 +286,8 @@ def to_plain(config: Any) -> Any:
         {'sizes': [1, 2]}
     """
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return {item.name: to_plain(getattr(config, item.name)) for item in dataclasses.fields(config)}
+        values = [(item, getattr(config, item.name)) for item in dataclasses.fields(config)]
+        return {item.name: to_plain(value) for item, value in values if not _is_left_out(item, value)}
     if isinstance(config, Mapping):
         return {str(name): to_plain(value) for name, value in config.items()}
     if isinstance(config, (list, tuple)):
@@ -288,6 +295,13 @@ def to_plain(config: Any) -> Any:
     if isinstance(config, Path):
         return str(config)
     return config
+
+
+def _is_left_out(item: dataclasses.Field[Any], value: Any) -> bool:
+    if not item.metadata.get("unset is left out"):
+        return False
+    made = item.default_factory is not dataclasses.MISSING
+    return value == (item.default_factory() if made else item.default)  # pyrefly: ignore[not-callable]
 
 
 def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,11 @@ from trivet.report.environments import summarize_environments
 from trivet.report.numbers import count, listing, number
 from trivet.stats.wording import percent
 from trivet.study.metrics import unreported_text
+from trivet.study.nulls import rounding
 
 if TYPE_CHECKING:
     from trivet.stats import Verdict
+    from trivet.study.nulls import Rounding
     from trivet.study.results import ArmComparison, Record, Results
 
 FORMAT = 1
@@ -39,8 +41,8 @@ def summarize(results: Results) -> dict[str, Any]:
         results: Records of the study, complete or not.
 
     Returns:
-        A mapping with the keys `format`, `trivet`, `study`, `question`, `notices`, `comparisons`, `arms`, `curves`,
-        `precision`, `environment`, `rerun`, `harness` and `missing`; see docs/report.md for their content.
+        A mapping with the keys `format`, `trivet`, `study`, `question`, `notices`, `comparisons`, `rounding`, `arms`,
+        `curves`, `precision`, `environment`, `rerun`, `harness` and `missing`; see docs/report.md for their content.
 
     Raises:
         ValueError: The study has no runs at all, planned or done.
@@ -55,7 +57,8 @@ def summarize(results: Results) -> dict[str, Any]:
     study = _study(results, baseline)
     rows = [_arm_row(results, arm) for arm in arms]
     _add_relative_cost(rows, baseline)
-    comparisons = [_comparison(results, item) for item in family]
+    against = rounding(results, family)
+    comparisons = [_comparison(results, item, against) for item in family]
     states = {(record.arm, record.seed): record.state for record in results.records}
     names = dict.fromkeys([study["metric"]["name"], *CURVES])
     curves = [curve for name in names if (curve := _curve(results, name, states))]
@@ -71,6 +74,7 @@ def summarize(results: Results) -> dict[str, Any]:
         "question": _question(study, len(arms)),
         "notices": _notices(study, rows, environment, _unreported_notice(results), list(results.notes)),
         "comparisons": comparisons,
+        "rounding": _rounding(against),
         "arms": rows,
         "curves": curves,
         "precision": precision_lines(_rows(results, "bits"), arms),
@@ -193,7 +197,14 @@ def _unreported_notice(results: Results) -> str:
     )
 
 
-def _comparison(results: Results, item: ArmComparison) -> dict[str, Any]:
+def _rounding(found: Rounding | None) -> dict[str, Any] | None:
+    """What rounding alone does, as the null arm shows it."""
+    if found is None:
+        return None
+    return {**found.null.to_dict(), "ratio": found.null.ratio, "sentence": str(found.null)}
+
+
+def _comparison(results: Results, item: ArmComparison, against: Rounding | None) -> dict[str, Any]:
     verdict = item.verdict
     metric = results.spec.metric.name
     a, b = results.values(metric, item.arm_a), results.values(metric, item.arm_b)
@@ -212,6 +223,7 @@ def _comparison(results: Results, item: ArmComparison) -> dict[str, Any]:
         "n_pairs": len(pairs),
         "pairs_lost": len(planned) - len(pairs),
         **_statistics(verdict),
+        "rounding": against.arms[item.arm_b].to_dict() if against and item.arm_b in against.arms else None,
         "differences": [{"seed": seed, "value": b[seed] - a[seed]} for seed in pairs],
     }
 
@@ -220,10 +232,13 @@ def _statistics(verdict: Verdict) -> dict[str, Any]:
     """Effect, interval and p-values of a verdict; all None where there are too few pairs for them."""
     found, margin_test = verdict.comparison, verdict.equivalence
     if found is None:
-        empty = dict.fromkeys(("effect", "low", "high", "p", "p_adjusted", "smallest_detectable", "equivalence"))
+        empty = dict.fromkeys(
+            ("effect", "in_seed_sds", "low", "high", "p", "p_adjusted", "smallest_detectable", "equivalence")
+        )
         return {**empty, "interval_method": "", "p_method": ""}
     return {
         "effect": found.effect,
+        "in_seed_sds": found.effect / found.sd_a if found.sd_a > 0 else None,
         "low": found.low,
         "high": found.high,
         "interval_method": f"{percent(found.confidence)} {found.method} on paired differences",

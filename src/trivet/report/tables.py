@@ -135,8 +135,12 @@ def values_differ(summary: Summary) -> bool:
 
 
 def comparisons_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Table:
-    """One line a comparison with the baseline: verdict, effect, interval, p-values, what could have been seen."""
+    """One line a comparison with the baseline: verdict, effect, interval, p-values, what could have been seen.
+
+    With a null arm, also the effect in SDs of the seeds and as a multiple of what rounding explains.
+    """
     rows = []
+    null = summary["rounding"]
     for row in summary["comparisons"]:
         width = None if row["low"] is None else row["high"] - row["low"]
         decimals = decimals_for(width)
@@ -146,6 +150,7 @@ def comparisons_table(summary: Summary, marks: Mapping[str, str] | None = None) 
                 row["label"],
                 number(row["effect"], decimals, signed=True),
                 interval(row["low"], row["high"], decimals, signed=True),
+                *([_rough(row["in_seed_sds"]), rounding_text(row["rounding"])] if null else []),
                 p_value(row["p"]),
                 p_value(row["p_adjusted"]),
                 f"{row['n_pairs']} of {row['n_pairs'] + row['pairs_lost']}",
@@ -155,12 +160,18 @@ def comparisons_table(summary: Summary, marks: Mapping[str, str] | None = None) 
         )
     study = summary["study"]
     headers = ("arm", "verdict", "effect", "95 % interval", "p", "p, Holm", "pairs", "detectable", "more seeds")
+    headers = (*headers[:4], "seed SDs", "× rounding", *headers[4:]) if null else headers
     notes = [
         f"Effect: mean of (arm − {study['baseline']}) over seeds, in units of {study['metric']['name']}. "
         + "; ".join(_methods(summary["comparisons"]))
         + ". p, Holm: corrected for all comparisons in this table. Detectable: smallest difference this many pairs "
         "would find with 80 % power. More seeds: how many more would probably decide it."
     ]
+    if null:
+        notes.append(
+            f"Seed SDs: effect over the SD of {study['baseline']} between seeds. × rounding: effect over what rounding "
+            f"alone explains, with its 90 % interval. {null['sentence']}"
+        )
     return Table(
         title=f"Compared with {study['baseline']}",
         headers=headers,
@@ -169,6 +180,28 @@ def comparisons_table(summary: Summary, marks: Mapping[str, str] | None = None) 
         notes=tuple(notes) if rows else (),
         marks=marks,
     )
+
+
+def rounding_text(found: Mapping[str, Any] | None) -> str:
+    """An effect as a multiple of what rounding explains.
+
+    Examples:
+        >>> rounding_text({"label": "larger", "ratio": 43.2, "ratio_low": 20.9, "ratio_high": 80.1})
+        'larger: 43 (21 to 80)'
+    """
+    if found is None:
+        return MISSING
+    if found["ratio"] is None:
+        return found["label"]
+    low, high = _rough(found["ratio_low"]), _rough(found["ratio_high"])
+    return f"{found['label']}: {_rough(found['ratio'])} ({low} to {high})"
+
+
+def _rough(value: float | None) -> str:
+    """Two digits, as many as a ratio of spreads from few seeds bears."""
+    from trivet.stats.wording import plain_number
+
+    return MISSING if value is None else plain_number(float(f"{value:.2g}"))
 
 
 def missing_table(summary: Summary, marks: Mapping[str, str] | None = None) -> Table:
@@ -221,7 +254,7 @@ def to_text(summary: Summary, *, width: int = 100) -> str:
     parts = [f"{study['name']}: {runs['finished']} of {count(runs['planned'], 'run')} finished", summary["question"]]
     first, later = split_notices(summary)
     parts += [f"! {notice}" for notice in first]
-    parts += [f"{row['label'].upper()}: {row['sentence']}" for row in summary["comparisons"]]
+    parts += [f"{row['label'].upper()}: {verdict_text(row)}" for row in summary["comparisons"]]
     parts += [f"! {notice}" for notice in later]
     blocks = [textwrap.fill(printable(part), width, subsequent_indent="  ", break_on_hyphens=False) for part in parts]
     for table in _filled(summary):
@@ -236,12 +269,17 @@ def to_markdown(summary: Summary) -> str:
     lines = [f"## {_markdown(study['name'])}", _markdown(summary["question"])]
     first, later = split_notices(summary)
     lines += [f"> {_markdown(notice)}" for notice in first]
-    verdicts = [f"- **{row['label']}**: {_markdown(row['sentence'])}" for row in summary["comparisons"]]
+    verdicts = [f"- **{row['label']}**: {_markdown(verdict_text(row))}" for row in summary["comparisons"]]
     lines += ["\n".join(verdicts)] if verdicts else []
     lines += [f"> {_markdown(notice)}" for notice in later]
     for table in _filled(summary):
         lines += [f"### {_markdown(table.title)}", table.to_markdown(), *(_markdown(note) for note in table.notes)]
     return "\n\n".join(lines) + "\n"
+
+
+def verdict_text(row: Mapping[str, Any]) -> str:
+    """The sentence of a comparison, and the one that holds it against rounding where there is a null arm."""
+    return f"{row['sentence']} {row['rounding']['sentence']}" if row["rounding"] else row["sentence"]
 
 
 def split_notices(summary: Summary) -> tuple[list[str], list[str]]:

@@ -21,6 +21,7 @@ from trivet.stats.looks import Look, decide_by_looks, look
 from trivet.stats.margins import Region, region, region_of
 from trivet.stats.mixed import MixedModel, mixed_model
 from trivet.stats.multiplicity import holm
+from trivet.stats.null_arm import AgainstNull, NullArm, against_null, null_arm
 from trivet.stats.power import power_different, power_equivalent, seeds_needed, smallest_detectable
 from trivet.stats.signflip import min_pairs, sign_flip_p, smallest_p
 from trivet.stats.spread import AccuracySpread, PilotPlan, accuracy_spread, seeds_from_pilot
@@ -29,6 +30,7 @@ from trivet.stats.verdict import Verdict, decide
 
 __all__ = [
     "AccuracySpread",
+    "AgainstNull",
     "AgreementDifference",
     "AllEquivalent",
     "ArmPair",
@@ -43,6 +45,7 @@ __all__ = [
     "Look",
     "LookPlan",
     "MixedModel",
+    "NullArm",
     "PilotPlan",
     "RankAgreement",
     "RankCorrelation",
@@ -51,6 +54,7 @@ __all__ = [
     "VarianceComponents",
     "Verdict",
     "accuracy_spread",
+    "against_null",
     "agreement_difference",
     "all_equivalent",
     "churn",
@@ -69,6 +73,7 @@ __all__ = [
     "look",
     "min_pairs",
     "mixed_model",
+    "null_arm",
     "permutation_p",
     "plan_looks",
     "power_different",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trivet.study.accounting import Harness
     from trivet.study.executors.local import LocalExecutor
     from trivet.study.lookbook import LookBook
+    from trivet.study.nulls import Rounding
     from trivet.study.plan import PlannedRun
     from trivet.study.progress import ActiveRun, LogProgress, Progress
     from trivet.study.record import Record
@@ -34,6 +35,7 @@ __all__ = [
     "Record",
     "ResourcesSpec",
     "Results",
+    "Rounding",
     "Study",
     "StudyInterrupted",
     "StudySpec",
@@ -44,6 +46,7 @@ _HOMES = {
     "accounting": ("Harness",),
     "executors.local": ("LocalExecutor",),
     "lookbook": ("LookBook",),
+    "nulls": ("Rounding",),
     "plan": ("PlannedRun",),
     "progress": ("ActiveRun", "LogProgress", "Progress"),
     "record": ("Record",),

@@ -20,6 +20,7 @@ from trivet.core.runfolder import RunFolder
 from trivet.study.accounting import Harness, harness_of
 from trivet.study.arms import arm_name, combinations
 from trivet.study.lookbook import LookBook
+from trivet.study.nulls import Rounding, rounding
 from trivet.study.plan import plan
 from trivet.study.record import Record
 from trivet.study.spec import StudySpec
@@ -225,6 +226,17 @@ class Results:
             told = self._told(verdict, [first, arm], sorted(both), metric.name)
             found.append(ArmComparison(arm_a=first, arm_b=arm, verdict=told))
         return found
+
+    def rounding(self, baseline: str | None = None) -> Rounding | None:
+        """Every arm's effect on the study's metric against what rounding alone does, as the null arm shows it.
+
+        Args:
+            baseline: As in `compare_all`; there is a null arm against the first one only.
+
+        Returns:
+            None when the study has no null arm, or while it has fewer than 2 pairs.
+        """
+        return rounding(self, self.compare_all(baseline))
 
     def curves(self, metric: str) -> list[CurvePoint]:
         """Every logged value of a metric, run by run, in order of steps."""

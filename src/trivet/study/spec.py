@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from trivet.core.config import build, describe, set_key
+from trivet.core.config import UNSET_IS_LEFT_OUT, build, describe, set_key
 from trivet.core.errors import ConfigError, Problem
 from trivet.core.yamlfile import load_yaml
 from trivet.study.arms import MAX_RUNS, SEPARATOR, Arm, count_arms, resolve, sections
 from trivet.study.metrics import metric_problems
+from trivet.study.nulls import null_problems
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of studies: they become folders."""
@@ -106,6 +107,9 @@ class StudySpec:
     """What is compared."""
     resources: ResourcesSpec = field(default_factory=ResourcesSpec)
     """How much of the machine is used; does not change any result."""
+    null_arm: dict[str, str] = field(default_factory=dict, metadata=UNSET_IS_LEFT_OUT)
+    """Factor → level of the arm that differs from the baseline by rounding alone, the other factors as in the baseline;
+    empty: the arm that is the baseline but for `noise: {kind: rounding, bits: 24}`, if there is one."""
 
     def __post_init__(self) -> None:
         problems = [*_name_problems(self.name, ""), *_seed_problems(self.seeds, "")]
@@ -155,6 +159,9 @@ class StudySpec:
         if "seeds" in mapping:
             clean["seeds"] = _checked(mapping["seeds"], _seed_problems(mapping["seeds"], file), problems, 1)
         clean["factors"] = factors = _clean_factors(mapping.get("factors", {}), file, problems)
+        if isinstance(clean.get("null_arm"), Mapping):
+            clean["null_arm"] = {str(factor): str(level) for factor, level in clean["null_arm"].items()}
+            problems.extend(null_problems(clean["null_arm"], factors, file))
         spec = None
         try:
             spec = build(cls, clean, file=file)
