@@ -56,7 +56,7 @@ def test_a_resolved_run_reads_back_the_same(mapping: dict[str, Any]) -> None:
             "task",
             "belong to a command",
         ),
-        ({"task": {"name": 5}}, "task.name", "image-classification, language-model, command"),
+        ({"task": {"name": 5}}, "task.name", "image-classification, language-model, "),
         ({"task": {"model": "resnet8", "width": 0}}, "task", "width=0"),
         ({"task": {"model": "resnet8", "train_examples": -1}}, "task", "train_examples=-1"),
         ({"task": {"model": "resnet8", "augment": {"shift": -1}}}, "task.augment", "shift=-1"),

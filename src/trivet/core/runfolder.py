@@ -113,6 +113,11 @@ class RunFolder:
         return self.path / "source"
 
     @property
+    def pictures_path(self) -> Path:
+        """Folder of PNG files that the report shows; most runs have none."""
+        return self.path / "pictures"
+
+    @property
     def result_path(self) -> Path:
         """The result; its presence means done."""
         return self.path / "result.json"

@@ -1,4 +1,4 @@
-"""Models: what trivet trains by name, residual networks for small images, an LSTM language model and PredNet.
+"""Models: what trivet trains by name: residual networks, an LSTM language model, PredNet and an autoencoder.
 
 Importing this package, and checking a name, does not import torch.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
+    from trivet.models.autoencoder import Autoencoder
     from trivet.models.build import build_model
     from trivet.models.lstm import LSTMLanguageModel
     from trivet.models.names import check_model_name, model_names
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Autoencoder",
     "LSTMLanguageModel",
     "PredNet",
     "ResNet",
@@ -46,6 +48,7 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "Autoencoder": ".autoencoder",
         "LSTMLanguageModel": ".lstm",
         "PredNet": ".prednet",
         "ResNet": ".resnet",

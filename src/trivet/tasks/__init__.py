@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING
 from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
+    from trivet.tasks.autoencoding_config import AutoencodingConfig
     from trivet.tasks.command_config import CommandConfig
     from trivet.tasks.config import RunConfig, TaskConfig
     from trivet.tasks.image_classification_config import AugmentConfig, ImageClassificationConfig
     from trivet.tasks.language_model_config import LanguageModelConfig
     from trivet.tasks.run import run_task
+    from trivet.tasks.video_prediction_config import VideoPredictionConfig
 
 __all__ = [
     "AugmentConfig",
+    "AutoencodingConfig",
     "CommandConfig",
     "ImageClassificationConfig",
     "LanguageModelConfig",
     "RunConfig",
     "TaskConfig",
+    "VideoPredictionConfig",
     "run_task",
 ]
 
@@ -30,11 +34,13 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "AugmentConfig": ".image_classification_config",
+        "AutoencodingConfig": ".autoencoding_config",
         "CommandConfig": ".command_config",
         "ImageClassificationConfig": ".image_classification_config",
         "LanguageModelConfig": ".language_model_config",
         "RunConfig": ".config",
         "TaskConfig": ".config",
+        "VideoPredictionConfig": ".video_prediction_config",
         "run_task": ".run",
     },
 )

@@ -173,6 +173,8 @@ def _train(run: RunConfig, folder: RunFolder, stop: StopFlag, started: float) ->
     )
     if end.outcome == "stopped":
         return None
+    if end.outcome == "finished":
+        job.keep(folder.pictures_path)
     return RunResult(
         outcome=end.outcome,
         metrics=end.metrics,

@@ -53,6 +53,8 @@ PRELOADED = (
     "trivet.tasks.run",
     "trivet.tasks.image_classification",
     "trivet.tasks.language_model",
+    "trivet.tasks.video_prediction",
+    "trivet.tasks.autoencoding",
     "trivet.training.environment",
 )
 """Imported before the first fork; a run must not find anything else slow to import."""

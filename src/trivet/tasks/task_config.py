@@ -23,6 +23,8 @@ DEFAULT = "image-classification"
 TASKS: Mapping[str, tuple[str, str]] = {
     DEFAULT: ("image_classification", "ImageClassificationConfig"),
     "language-model": ("language_model", "LanguageModelConfig"),
+    "video-prediction": ("video_prediction", "VideoPredictionConfig"),
+    "autoencoding": ("autoencoding", "AutoencodingConfig"),
     COMMAND: (COMMAND, "CommandConfig"),
 }
 """Task → stem of its modules, and the class of its options."""

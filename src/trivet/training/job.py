@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -29,6 +30,10 @@ def _observe_nothing(step: int) -> Mapping[str, float]:
     return {}
 
 
+def _keep_nothing(folder: Path) -> None:
+    """Most tasks have no pictures."""
+
+
 @dataclass(kw_only=True)
 class Job:
     """What is trained."""
@@ -43,3 +48,5 @@ class Job:
     """What else a row shall show after so many steps, such as bits; a pure function."""
     steppers: Mapping[str, Stepper] = field(default_factory=dict)
     """What advances with the optimiser, by name."""
+    keep: Callable[[Path], None] = _keep_nothing
+    """Write pictures for the report, PNG files, into this folder; called once, when training has finished."""
