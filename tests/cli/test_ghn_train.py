@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from trivet.core.config import dump_yaml
@@ -60,6 +64,7 @@ def test_trained_and_tested(trivet: Any, config: Path) -> None:
         ({"training": {"steps": 2, "warmup_steps": 5}}, "`warmup_steps=5` must be < steps=2"),
         ({"pool": {"size": 1}}, "`size=1` must be ≥ 2"),
         ({"ghn": {"encoder": "gatde"}}, "ghn.encoder"),
+        ({"training": {"steps": 2, "warmup_steps": 0, "start_from": "fashion-smal"}}, "did you mean 'fashion-small'"),
     ],
 )
 def test_bad_configurations_end_before_anything_starts(
@@ -70,6 +75,42 @@ def test_bad_configurations_end_before_anything_starts(
     assert ended.code == 2
     assert message in ended.err
     assert not (config.parent / "runs").exists()
+
+
+def test_an_interrupted_evaluation_prints_the_splits_that_are_done(
+    trivet: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any) -> Any:
+        yield {"split": "test", "networks": 2}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trivet.cli.stream.answers", stopped)
+    ended = trivet("ghn", "eval", "fashion-small", "--split", "test", "--split", "deep", "--json")
+    assert ended.code == 130
+    found = json.loads(ended.out)
+    assert [row["split"] for row in found["splits"]] == ["test"]
+    assert found["missing"] == ["deep"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent ended")
+def test_training_does_not_outlive_its_command(config: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trivet", "ghn", "train", str(config), "--out", str(tmp_path / "run")]
+    command += ["--set", "training.steps=1000000", "--set", "training.log_every=1"]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1)
+    child = next(pid for pid in psutil.Process(parent.pid).children())
+    parent.kill()
+    parent.wait()
+    until(lambda: not child.is_running())
+    assert (tmp_path / "run" / "checkpoint").exists(), "it had time for a checkpoint"
+
+
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

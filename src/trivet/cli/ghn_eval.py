@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trivet.cli.child import ChildError
 from trivet.cli.console import emit_json, show, table, talk, verb
 
 SPLITS = ("test", "wide", "deep", "dense", "bn_free", "predefined")
@@ -50,9 +51,14 @@ def eval_(
         "twin": {"points": steps},
     }
     rows = []
-    for row in answers("trivet.tasks.ghn_eval", request, "the hypernetwork cannot be evaluated"):
-        talk(f"{row['split']}: {row['networks']} networks")
-        rows.append(row)
+    try:
+        for row in answers("trivet.tasks.ghn_eval", request, "the hypernetwork cannot be evaluated"):
+            talk(f"{row['split']}: {row['networks']} networks")
+            rows.append(row)
+    except (KeyboardInterrupt, ChildError):
+        if json and rows:  # minutes of work that the stop need not lose
+            emit_json({"ghn": ghn, "splits": rows, "missing": chosen[len(rows) :]})
+        raise
     if json:
         emit_json({"ghn": ghn, "splits": rows})
         return

@@ -14,6 +14,7 @@ import typer
 from trivet.cli.console import FAILED, INTERRUPTED, emit_json, talk, verb
 from trivet.cli.options import StudySetOption
 from trivet.core.errors import ConfigError, Problem
+from trivet.core.processes import die_with_parent
 
 if TYPE_CHECKING:
     from trivet.core.runfolder import RunFolder
@@ -32,11 +33,14 @@ def train(
     """Train a hypernetwork on sampled architectures; Ctrl-C stops after a checkpoint, the same command goes on."""
     from trivet.core.config import to_plain
     from trivet.core.runfolder import RunFolder
+    from trivet.ghn.folder import find_folder
     from trivet.tasks.data.sources import check_images
 
     made = _read(config, set_ or [])
     for name in made.tasks.all_sources if made.tasks else (made.data.name,):
         check_images(name)
+    if made.training.start_from:
+        find_folder(made.training.start_from)
     if dry_run:
         _plan(made, to_plain(made), json)
         return
@@ -108,7 +112,11 @@ def _run(folder: RunFolder, config: MetaConfig, processes: int) -> int:
     if processes > 1:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [sys.executable, *launcher, "-m", "trivet.tasks.ghn_train", str(folder.path)]
-    with subprocess.Popen(command, env={**os.environ, **config.environment.variables()}) as process:
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **config.environment.variables()},
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    ) as process:  # a run whose command was killed writes its checkpoint and ends
         while True:
             try:
                 code = process.wait()

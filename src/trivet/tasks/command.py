@@ -27,6 +27,7 @@ from typing import Any
 from trivet.core.config import to_plain
 from trivet.core.errors import ConfigError, Problem, TrivetError
 from trivet.core.io import write_json, write_text
+from trivet.core.processes import die_with_parent
 from trivet.core.runfolder import RunFolder, RunResult
 from trivet.core.user_run import VARIABLE
 from trivet.core.yamlfile import load_yaml
@@ -260,14 +261,6 @@ def _start(words: list[str], run: RunConfig, folder: RunFolder, output: int) -> 
         )
     except OSError as error:
         raise CommandFailed(f"the command cannot be started: {shlex.join(words)}: {error.strerror}") from error
-
-
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent ends, so that nothing outlives a killed study."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _wait(process: subprocess.Popen[bytes], should_stop: Callable[[], bool]) -> int | None:
