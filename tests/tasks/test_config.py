@@ -68,7 +68,7 @@ def test_a_resolved_run_reads_back_the_same(mapping: dict[str, Any]) -> None:
         ({"training": None}, "", "`training` is missing"),
         ({"seed": -1}, "", "seed=-1"),
         ({"precision": {"schedule": "RX"}}, "precision", "did you mean"),
-        ({"inits": {}}, "inits", "task, init, training, precision, environment, noise, seed"),
+        ({"inits": {}}, "inits", "task, init, training, precision, environment, noise, curvature, seed"),
         ({"training": 5}, "training", "a mapping"),
     ],
 )

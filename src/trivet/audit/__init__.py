@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from trivet.core.lazy import attach
 
 if TYPE_CHECKING:
+    from trivet.audit.curvatures import Curvature, curvature
     from trivet.audit.finding import Finding
     from trivet.audit.gradients import GradientAudit, WindowError, gradient
     from trivet.audit.loaders import WorkersAudit, workers
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AliasAudit",
     "AliasFinding",
+    "Curvature",
     "EqualityAudit",
     "Finding",
     "GradientAudit",
@@ -31,6 +33,7 @@ __all__ = [
     "WindowError",
     "WorkersAudit",
     "alias",
+    "curvature",
     "gradient",
     "order",
     "repeat",
@@ -43,6 +46,7 @@ __getattr__, __dir__ = attach(
     {
         "AliasAudit": ".saved",
         "AliasFinding": ".saved",
+        "Curvature": ".curvatures",
         "EqualityAudit": ".repeats",
         "Finding": ".finding",
         "GradientAudit": ".gradients",
@@ -50,6 +54,7 @@ __getattr__, __dir__ = attach(
         "WindowError": ".gradients",
         "WorkersAudit": ".loaders",
         "alias": ".saved",
+        "curvature": ".curvatures",
         "gradient": ".gradients",
         "order": ".orders",
         "repeat": ".repeats",

@@ -16,10 +16,13 @@ def known_metrics(arm: Arm) -> tuple[str, ...]:
 
     A command without `metrics` may log anything by `trivet.run()`, so nothing is known of it.
     """
+    from trivet.audit.curvature_config import CurvatureConfig
     from trivet.tasks.task_config import task_class
 
     task = arm.config["task"]
-    return task_class(task["name"]).reported or tuple(task.get("metrics", ()))
+    known = task_class(task["name"]).reported or tuple(task.get("metrics", ()))
+    at = arm.config.get("curvature", {}).get("at", ())
+    return (*known, *CurvatureConfig(at=tuple(at)).reported)
 
 
 def metric_problems(metric: str, arms: Sequence[Arm], file: str) -> list[Problem]:

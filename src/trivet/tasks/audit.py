@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trivet.audit.curvature_config import CurvatureConfig
 from trivet.audit.finding import Finding
 from trivet.audit.gradients import gradient
 from trivet.audit.noise_config import NoiseConfig
@@ -74,12 +75,12 @@ def audit_run(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shortened(run: RunConfig) -> RunConfig:
-    """The same run without what audits do not need: evaluations, checkpoints on the way, compilation."""
+    """The same run without what audits do not need: evaluations, checkpoints, compilation, curvature."""
     if run.training is None:
         raise ValueError("`training` is missing; give at least `steps`")
     kept = run.training.evaluate_every if run.training.schedule.name == "plateau" else 0
     training = dataclasses.replace(run.training, evaluate_every=kept, checkpoint_every=0, log_every=1, compile=False)
-    return dataclasses.replace(run, training=training)
+    return dataclasses.replace(run, training=training, curvature=CurvatureConfig())
 
 
 def _timed(name: str, audit: Callable[[], tuple[str, Iterable[str], Iterable[Finding]]]) -> dict[str, Any]:

@@ -58,10 +58,19 @@ def task_module(name: str) -> TaskModule:
 
 
 def build_job(run: RunConfig, device: torch.device) -> Job:
-    """The job of a run of any built-in task, disturbed as its `noise` section says."""
+    """The job of a run of any built-in task, disturbed and measured as its `noise` and `curvature` sections say."""
     job = task_module(run.task.name).build_job(run, device)
-    if run.noise.is_silent:
-        return job
-    from trivet.audit.noise import Noise
+    if run.environment.backend == "jax":
+        from trivet.tasks.backend import with_jax
 
-    return replace(job, steppers={**job.steppers, "noise": Noise(job.model, run.noise, derive(run.seed, "noise"))})
+        job = with_jax(job, device.type)
+    if not run.noise.is_silent:
+        from trivet.audit.noise import Noise
+
+        noise = Noise(job.model, run.noise, derive(run.seed, "noise"))
+        job = replace(job, steppers={**job.steppers, "noise": noise})
+    if not run.curvature.is_off:
+        from trivet.tasks.curvature import with_curvature
+
+        job = with_curvature(job, run, device)
+    return job

@@ -1,18 +1,22 @@
 """One run, completely described, and everything that can be refused before it starts. Torch-free.
 
-A run has the sections `task`, `init`, `training`, `precision`, `environment` and `noise`, and a seed. A task is a
-built-in one (named) or any command line of the user's; a command needs no `training` section. The options of each task
-stand beside it, in `<task>_config.py`; `TaskConfig.variant_of` finds the class that a section means.
+A run has the sections `task`, `init`, `training`, `precision`, `environment`, `noise` and `curvature`, and a seed. A
+task is a built-in one (named) or any command line of the user's; a command needs no `training` section. The options of
+each task stand beside it, in `<task>_config.py`; `TaskConfig.variant_of` finds the class that a section means.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass, field, replace
 
+from trivet.audit.curvature_config import CurvatureConfig
 from trivet.audit.noise_config import NoiseConfig
+from trivet.core.config import UNSET_IS_LEFT_OUT
 from trivet.core.environment import EnvironmentConfig
-from trivet.core.errors import ConfigError, Problem
+from trivet.core.errors import ConfigError, MissingExtraError, Problem
 from trivet.ghn.init_config import InitConfig
+from trivet.models.names import SMALL_CNN
 from trivet.precision.config import PrecisionConfig
 from trivet.tasks.task_config import TaskConfig, said
 from trivet.training.config import TrainingConfig
@@ -43,6 +47,8 @@ class RunConfig:
     """On what."""
     noise: NoiseConfig = field(default_factory=NoiseConfig)
     """What is disturbed on purpose; empty is nothing."""
+    curvature: CurvatureConfig = field(default_factory=CurvatureConfig, metadata=UNSET_IS_LEFT_OUT)
+    """Where the curvature of the loss is measured; empty is nowhere."""
     seed: int = 0
     """Everything random is derived from it."""
 
@@ -88,8 +94,16 @@ class RunConfig:
                 self.init.check(num_classes=self.task.num_classes)
             except ValueError as error:
                 problems.append(said(file, "init", repr(self.init.ghn), error))
+        if self.environment.backend != "torch":
+            problems += _backend_problems(self, file)
         if not self.noise.is_silent and self.task.is_command:
             problems.append(Problem(file, "noise", self.noise.kind, "nothing: a command's tensors are out of reach"))
+        if not self.curvature.is_off and self.task.is_command:
+            allowed = "nothing: a command's model is out of reach; use trivet.audit.curvature in the script"
+            problems.append(Problem(file, "curvature", f"at {list(self.curvature.at)}", allowed))
+        elif self.training is not None and max(self.curvature.at, default=0) > self.training.steps:
+            allowed = f"steps up to training.steps, which is {self.training.steps}"
+            problems.append(Problem(file, "curvature.at", str(list(self.curvature.at)), allowed))
         if self.noise.kind == "race" and self.environment.threads < 2:
             found = f"'race', with environment.threads: {self.environment.threads}"
             problems.append(Problem(file, "noise.kind", found, "two threads or more, as one cannot race"))
@@ -104,3 +118,25 @@ def _rate_problems(task: TaskConfig, training: TrainingConfig, file: str) -> lis
         return []
     allowed = f"constant, cosine, step: {task.name} has no validation part whose loss `plateau` could watch"
     return [Problem(file, "training.schedule.name", "'plateau'", allowed)]
+
+
+def _backend_problems(run: RunConfig, file: str) -> list[Problem]:
+    """What of a run a second implementation cannot compute.
+
+    Raises:
+        MissingExtraError: JAX is not installed.
+    """
+    if importlib.util.find_spec("jax") is None:
+        raise MissingExtraError("jax", "jax")
+    model = getattr(run.task, "model", "")
+    known = run.task.name == "video-prediction" or (run.task.name == "image-classification" and model == SMALL_CNN)
+    training = run.training
+    wishes = [
+        (known, "task", model or run.task.name, f"video-prediction, and image-classification with {SMALL_CNN}"),
+        (run.environment.device != "cuda", "environment.device", "'cuda'", "cpu"),
+        (training is None or not training.compile, "training.compile", "true", "false"),
+        (training is None or training.autocast == "none", "training.autocast", "'bf16'", "none"),
+        (run.precision == PrecisionConfig(), "precision", repr(run.precision.schedule), "full precision"),
+    ]
+    reason = "environment.backend: jax computes nothing else"
+    return [Problem(file, key, found, allowed, reason) for fits, key, found, allowed in wishes if not fits]

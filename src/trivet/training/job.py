@@ -48,5 +48,7 @@ class Job:
     """What else a row shall show after so many steps, such as bits; a pure function."""
     steppers: Mapping[str, Stepper] = field(default_factory=dict)
     """What advances with the optimiser, by name."""
+    log_at: frozenset[int] = frozenset()
+    """Steps after which a row is written, whatever `log_every` says."""
     keep: Callable[[Path], None] = _keep_nothing
     """Write pictures for the report, PNG files, into this folder; called once, when training has finished."""

@@ -60,7 +60,7 @@ def fit(
         job: What is trained.
         config: How.
         device: Where the model is.
-        log: Gets one row every `log_every` steps, at evaluations and at the end.
+        log: Gets one row every `log_every` steps, at the job's `log_at`, at evaluations and at the end.
         checkpoints: Where to resume from and save to.
         should_stop: Asked before every step.
 
@@ -121,7 +121,7 @@ def fit(
 
         last = run.step == config.steps
         evaluates = last or _is_due(run.step, config.evaluate_every)
-        logs = evaluates or _is_due(run.step, config.log_every)
+        logs = evaluates or run.step in job.log_at or _is_due(run.step, config.log_every)
         saves = last or _is_due(run.step, config.checkpoint_every)
         if not (logs or saves):
             continue
