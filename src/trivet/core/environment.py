@@ -7,8 +7,10 @@ the `training` section, as they are part of how a model is trained. Torch-free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from trivet.core.config import UNSET_IS_LEFT_OUT
 
 AtenIsa = Literal["auto", "default", "avx2", "avx512"]
 OnednnIsa = Literal["auto", "SSE41", "AVX", "AVX2", "AVX512_CORE"]
@@ -46,6 +48,9 @@ class EnvironmentConfig:
     """Let cuDNN try its algorithms and keep the fastest, which can be another one next time."""
     tf32: bool = False
     """Let convolutions on CUDA round their inputs to 10 bits; for matrix products see `matmul_precision`."""
+    backend: Literal["torch", "jax"] = field(default="torch", metadata=UNSET_IS_LEFT_OUT)
+    """Who computes the forward and backward pass; `jax` (an extra, on the CPU, for the models small_cnn and PredNet) is
+    a second implementation of the same computation. Weights, loss, optimizer and evaluation stay torch's."""
     deterministic: bool = False
     """Ask torch for deterministic algorithms only; an operation that has none raises."""
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
@@ -72,4 +77,11 @@ class EnvironmentConfig:
             "VECLIB_MAXIMUM_THREADS": count,
             "NUMEXPR_NUM_THREADS": count,
             **{name: value for name, value in asked.items() if value != "auto"},
+            **(_jax_variables(self.threads) if self.backend == "jax" else {}),
         }
+
+
+def _jax_variables(threads: int) -> dict[str, str]:
+    """The CPU alone, and one thread where one is asked for; JAX takes no other number."""
+    flags = "--xla_cpu_multi_thread_eigen=false" if threads == 1 else ""
+    return {"JAX_PLATFORMS": "cpu", **({"XLA_FLAGS": flags} if flags else {})}

@@ -1,4 +1,4 @@
-"""Models: what trivet trains by name: residual networks, an LSTM language model, PredNet and an autoencoder.
+"""Models that trivet trains by name: residual networks, a small CNN, an LSTM language model, PredNet, an autoencoder.
 
 Importing this package, and checking a name, does not import torch.
 """
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
         resnet110,
         resnet152,
     )
+    from trivet.models.small_cnn import SmallCNN
 
 __all__ = [
     "Autoencoder",
     "LSTMLanguageModel",
     "PredNet",
     "ResNet",
+    "SmallCNN",
     "build_model",
     "check_model_name",
     "model_names",
@@ -52,6 +54,7 @@ __getattr__, __dir__ = attach(
         "LSTMLanguageModel": ".lstm",
         "PredNet": ".prednet",
         "ResNet": ".resnet",
+        "SmallCNN": ".small_cnn",
         "build_model": ".build",
         "check_model_name": ".names",
         "model_names": ".names",

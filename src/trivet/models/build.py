@@ -22,12 +22,14 @@ from trivet.models.names import (
     DEFAULT_WIDTH,
     MOBILENET,
     RESNETS,
+    SMALL_CNN,
     TORCHVISION,
     check_model_name,
     find_top_level,
     parse_python_name,
 )
 from trivet.models.resnet import ResNet
+from trivet.models.small_cnn import SmallCNN
 from trivet.models.vision import check_output, mobilenet_v2, torchvision_model
 
 
@@ -65,6 +67,8 @@ def build_model(
     if name in RESNETS:
         depth = int(name.removeprefix("resnet"))
         return ResNet(depth, num_classes=num_classes, in_channels=in_channels, width=width)
+    if name == SMALL_CNN:
+        return SmallCNN(num_classes, in_channels, size, width=width)
     if name == MOBILENET:
         return mobilenet_v2(num_classes=num_classes, in_channels=in_channels, image_size=size)
     if name.startswith(TORCHVISION):

@@ -1,8 +1,8 @@
 """What a model name means, and whether there is such a model, without importing torch.
 
-Names: `resnet8` to `resnet152` (see `resnet`), `mobilenet_v2`, `torchvision:NAME` for torchvision's classifiers, and
-`python:pkg.module:function` for anything that returns a module. User code is looked for and not run; whether the
-function exists in its module only shows when the model is built.
+Names: `resnet8` to `resnet152` (see `resnet`), `small_cnn`, `mobilenet_v2`, `torchvision:NAME` for torchvision's
+classifiers, and `python:pkg.module:function` for anything that returns a module. User code is looked for and not run;
+whether the function exists in its module only shows when the model is built.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ RESNET_DEPTHS = (8, 20, 32, 38, 56, 74, 110, 152)
 """Depths 6n + 2 that have a name."""
 RESNETS = tuple(f"resnet{depth}" for depth in RESNET_DEPTHS)
 MOBILENET = "mobilenet_v2"
+SMALL_CNN = "small_cnn"
+"""Two convolutions without normalization; there is a second implementation of it in JAX."""
 TORCHVISION = "torchvision:"
 PYTHON = "python:"
 DEFAULT_WIDTH = 16
@@ -43,7 +45,7 @@ def model_names() -> list[str]:
         >>> model_names()[0], model_names()[-1]
         ('resnet8', 'python:pkg.module:function')
     """
-    return [*RESNETS, MOBILENET, f"{TORCHVISION}NAME", f"{PYTHON}pkg.module:function"]
+    return [*RESNETS, SMALL_CNN, MOBILENET, f"{TORCHVISION}NAME", f"{PYTHON}pkg.module:function"]
 
 
 def check_model_name(name: str, *, width: int = DEFAULT_WIDTH) -> None:
@@ -51,7 +53,8 @@ def check_model_name(name: str, *, width: int = DEFAULT_WIDTH) -> None:
 
     Args:
         name: One of the names above.
-        width: Channels of the first stage; only ResNets and a user's callable can have another than 16.
+        width: Channels of the first stage; only ResNets, the small CNN and a user's callable can
+            have another than 16.
 
     Raises:
         ValueError: No such model (with the nearest name), a user's module that is not there, or a width that would
@@ -67,7 +70,7 @@ def check_model_name(name: str, *, width: int = DEFAULT_WIDTH) -> None:
     """
     if width < 1:
         raise ValueError(f"`width={width}` must be ≥ 1; it counts channels, {DEFAULT_WIDTH} is usual")
-    if name in RESNETS:
+    if name in (*RESNETS, SMALL_CNN):
         return
     if name.startswith(PYTHON):
         _check_module(name, parse_python_name(name).module)
@@ -79,7 +82,8 @@ def check_model_name(name: str, *, width: int = DEFAULT_WIDTH) -> None:
             _check_torchvision(name)
         if width != DEFAULT_WIDTH:
             raise ValueError(
-                f"`width={width}` has no effect on {name!r}; remove it or take one of {', '.join(RESNETS)}"
+                f"`width={width}` has no effect on {name!r}; remove it or take one of "
+                + ", ".join((*RESNETS, SMALL_CNN))
             )
         return
     raise ValueError(_unknown(name))

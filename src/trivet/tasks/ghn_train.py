@@ -103,14 +103,10 @@ def _fit(setting: Setting, folder: RunFolder, group: Group, stop: StopFlag) -> M
 
 
 def _key(config: MetaConfig) -> str:
-    """Digest of the configuration; keys that came later are left out where they are unset, so that older runs go on."""
+    """Digest of the configuration; what says nothing of tasks is left out, so runs of before there were tasks go on."""
     plain = to_plain(config)
     if config.tasks is None:
         del plain["tasks"], plain["ghn"]["task"]
-    if not config.training.start_from:
-        del plain["training"]["start_from"]
-    if not config.pool.even_channels:
-        del plain["pool"]["even_channels"]
     return digest(plain)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +67,8 @@ def apply_environment(config: EnvironmentConfig) -> Realised:
     device = "cuda" if has_cuda else "cpu"
     _apply(config, device)
     got, evidence = _measured(config, device)
-    asked = {**to_plain(config), "device": device if config.device == "auto" else config.device}
+    asked = {**to_plain(config), "backend": config.backend}
+    asked["device"] = device if config.device == "auto" else config.device
     missed = tuple(
         name for name, value in got.items() if asked[name] not in (value, "auto") and name != "interop_threads"
     )
@@ -99,6 +101,7 @@ def _measured(config: EnvironmentConfig, device: str) -> tuple[dict[str, Any], d
     capability = torch.backends.cpu.get_cpu_capability()
     kernel, branch = probes.convolution_kernel(), probes.mkl_branch()
     error = probes.product_error(device)
+    library = probes.jax_version() if config.backend == "jax" else ""
     got: dict[str, Any] = {
         "device": device,
         "threads": threads,
@@ -110,6 +113,7 @@ def _measured(config: EnvironmentConfig, device: str) -> tuple[dict[str, Any], d
         "cudnn": torch.backends.cudnn.enabled,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "tf32": device == "cuda" and _tf32(),
+        "backend": "jax" if library else "torch",
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "matmul_precision": torch.get_float32_matmul_precision(),
     }
@@ -119,6 +123,7 @@ def _measured(config: EnvironmentConfig, device: str) -> tuple[dict[str, Any], d
         "onednn_isa": f"a convolution ran as {kernel}" if kernel else "oneDNN ran no convolution",
         "mkl_cbwr": f"MKL reports CNR:{branch}" if branch else "there is no MKL",
         "mkldnn": f"a convolution ran as {kernel}" if kernel else "oneDNN ran no convolution",
+        "backend": f"a product was computed by {library}" if library else "torch computes",
         "matmul_precision": f"error of a product against float64: {error:.1e} of its size",
     }
     return got, evidence
@@ -162,8 +167,25 @@ def describe_environment(config: EnvironmentConfig, realised: Realised) -> dict[
         "not_realised": list(realised.not_realised),
         "evidence": dict(realised.evidence),
         **content,
+        "built": _built(),
         "gpu": _gpus() if realised.device == "cuda" else [],
     }
+
+
+def _built() -> dict[str, str]:
+    """What torch was built with and computes with on the CPU: MKL, oneDNN, OpenMP, BLAS, compiler."""
+    text = torch.__config__.show()
+    parts = {
+        "mkl": r"Math Kernel Library Version ([\w.-]+)",
+        "onednn": r"MKL-DNN v([\w.]+)",
+        "openmp": r"OpenMP (\d+)",
+        "blas": r"BLAS_INFO=(\w+)",
+        "compiler": r"- (GCC [\w.]+|clang [\w.]+)",
+        "commit": r"COMMIT_SHA=(\w+)",
+        "cuda": r"CUDA_VERSION=([\d.]+)",
+        "cudnn": r"CUDNN_VERSION=([\d.]+)",
+    }
+    return {name: found.group(1) for name, pattern in parts.items() if (found := re.search(pattern, text))}
 
 
 def _gpus() -> list[dict[str, Any]]:

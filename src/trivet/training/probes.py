@@ -115,3 +115,14 @@ def _flush() -> None:
     if sys.stdout is not None:
         sys.stdout.flush()
     ctypes.CDLL(None).fflush(None)
+
+
+def jax_version() -> str:
+    """Which JAX computes a product on which device, such as `JAX 0.10.2 on cpu`; empty where there is none."""
+    try:
+        import jax
+        import jax.numpy as jnp
+    except ImportError:
+        return ""
+    product = jnp.eye(2) @ jnp.eye(2)
+    return f"JAX {jax.__version__} on {next(iter(product.devices())).platform}"

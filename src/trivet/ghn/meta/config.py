@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trivet.core.config import UNSET_IS_LEFT_OUT
 from trivet.core.environment import EnvironmentConfig
 from trivet.ghn.config import GHNConfig
 from trivet.ghn.meta.rules import PoolConfig
@@ -79,7 +80,7 @@ class MetaTrainingConfig:
 
     steps: int
     """Optimiser steps of the hypernetwork; the schedule runs over them."""
-    start_from: str = ""
+    start_from: str = field(default="", metadata=UNSET_IS_LEFT_OUT)
     """A trained hypernetwork, by name or folder, whose parameters training starts with, as for networks of another kind
     or other images; `ghn` must be its configuration. Empty starts anew."""
     cpu_seconds: float = 0.0

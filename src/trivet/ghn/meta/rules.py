@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
+from trivet.core.config import UNSET_IS_LEFT_OUT
 from trivet.ghn.deepnets.architecture import Architecture, CellArchitecture
 from trivet.ghn.deepnets.budget import Budget
 from trivet.ghn.deepnets.dataset import DeepNets
@@ -56,7 +57,7 @@ class PoolConfig:
     """Admit networks with attention; they compute slowly for their multiply-accumulates."""
     bn_free: float = 0.0
     """Share of networks without normalisation; 0 takes them as they come, about one in five."""
-    even_channels: bool = False
+    even_channels: bool = field(default=False, metadata=UNSET_IS_LEFT_OUT)
     """As many networks of each number of channels; else as they come, and limited operations leave few wide ones."""
     published: bool = False
     """Take the networks of DeepNets-1M as published, with none of the limits above: for GPUs."""
