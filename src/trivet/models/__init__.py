@@ -1,4 +1,4 @@
-"""Models that trivet trains by name: residual networks, a small CNN, an LSTM language model, PredNet, an autoencoder.
+"""Models that trivet trains by name: residual networks, a small CNN, an LSTM, PredNet, an autoencoder, graph nets.
 
 Importing this package, and checking a name, does not import torch.
 """
@@ -12,6 +12,7 @@ from trivet.core.lazy import attach
 if TYPE_CHECKING:
     from trivet.models.autoencoder import Autoencoder
     from trivet.models.build import build_model
+    from trivet.models.graph_net import GraphNet
     from trivet.models.lstm import LSTMLanguageModel
     from trivet.models.names import check_model_name, model_names
     from trivet.models.prednet import PredNet
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Autoencoder",
+    "GraphNet",
     "LSTMLanguageModel",
     "PredNet",
     "ResNet",
@@ -51,6 +53,7 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "Autoencoder": ".autoencoder",
+        "GraphNet": ".graph_net",
         "LSTMLanguageModel": ".lstm",
         "PredNet": ".prednet",
         "ResNet": ".resnet",

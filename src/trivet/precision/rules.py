@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trivet.precision import attention, products, recurrent
+from trivet.precision import aggregation, attention, products, recurrent
 
 Rule = Callable[[Any, str, Any, tuple[Any, ...], Mapping[str, Any]], Any]
 """`rule(scope, name, func, args, kwargs)` computes what `func(*args, **kwargs)` computes, at few bits."""
@@ -23,6 +23,7 @@ _RULES: dict[str, Rule] = {
     "multi_head_attention_forward": attention.multi_head_attention,
     **dict.fromkeys(recurrent.LAYERS, recurrent.layers),
     **dict.fromkeys(recurrent.CELLS, recurrent.cell),
+    "neighbor_sum": aggregation.neighbor_sum,
 }
 
 RULES: dict[str, tuple[Rule, str]] = {name: (rule, name) for name, rule in _RULES.items()}

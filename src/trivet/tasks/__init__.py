@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trivet.tasks.config import RunConfig, TaskConfig
     from trivet.tasks.image_classification_config import AugmentConfig, ImageClassificationConfig
     from trivet.tasks.language_model_config import LanguageModelConfig
+    from trivet.tasks.node_classification_config import NodeClassificationConfig
     from trivet.tasks.run import run_task
     from trivet.tasks.video_prediction_config import VideoPredictionConfig
 
@@ -24,6 +25,7 @@ __all__ = [
     "CommandConfig",
     "ImageClassificationConfig",
     "LanguageModelConfig",
+    "NodeClassificationConfig",
     "RunConfig",
     "TaskConfig",
     "VideoPredictionConfig",
@@ -38,6 +40,7 @@ __getattr__, __dir__ = attach(
         "CommandConfig": ".command_config",
         "ImageClassificationConfig": ".image_classification_config",
         "LanguageModelConfig": ".language_model_config",
+        "NodeClassificationConfig": ".node_classification_config",
         "RunConfig": ".config",
         "TaskConfig": ".config",
         "VideoPredictionConfig": ".video_prediction_config",

@@ -60,6 +60,10 @@ PRELOADED = (
 """Imported before the first fork; a run must not find anything else slow to import."""
 
 
+_PREPARED: set[str] = set()
+"""Tasks whose libraries the server has imported, or tried to."""
+
+
 class Server:
     """Forks a child for each request and reports when it ends.
 
@@ -73,9 +77,17 @@ class Server:
         {'error': 'not a request: {"run": 5}'}
     """
 
-    def __init__(self, *, run: Callable[[str], int], write: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        *,
+        run: Callable[[str], int],
+        write: Callable[[Mapping[str, Any]], None],
+        prepare: Callable[[str], None] = lambda folder: None,
+    ) -> None:
+        """Args: see the class; prepare: what is done in the server itself before a run is forked."""
         self._run = run
         self._write = write
+        self._prepare = prepare
         self.children: dict[int, str] = {}
 
     def handle(self, line: str) -> None:
@@ -99,6 +111,7 @@ class Server:
         if folder in self.children.values():
             self._write({"error": f"{folder} is running already"})
             return
+        self._prepare(folder)
         server = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -148,6 +161,22 @@ class Server:
         while self.children:
             time.sleep(0.02)
             self.reap()
+
+
+def import_libraries(folder: str) -> None:
+    """Import what the task of a run takes long to import, once for all runs; what fails is left to the run to report.
+
+    Examples:
+        >>> import_libraries("no/such/folder")
+    """
+    with contextlib.suppress(Exception):
+        from trivet.core.config import load_yaml
+        from trivet.tasks.task_config import TASKS
+
+        stem = TASKS[load_yaml(Path(folder) / "config.yaml")["task"]["name"]][0]
+        if stem not in _PREPARED:
+            _PREPARED.add(stem)
+            getattr(importlib.import_module(f"trivet.tasks.{stem}"), "import_libraries", lambda: None)()
 
 
 def _be_child(folder: str, environment: Mapping[str, str], run: Callable[[str], int], server: int) -> None:
@@ -213,7 +242,7 @@ def serve() -> int:
         with contextlib.suppress(BrokenPipeError):
             os.write(protocol, (json.dumps(message) + "\n").encode())
 
-    server = Server(run=run_task, write=write)
+    server = Server(run=run_task, write=write, prepare=import_libraries)
     ended: list[int] = []
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_read, False)

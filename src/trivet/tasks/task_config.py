@@ -23,6 +23,7 @@ DEFAULT = "image-classification"
 TASKS: Mapping[str, tuple[str, str]] = {
     DEFAULT: ("image_classification", "ImageClassificationConfig"),
     "language-model": ("language_model", "LanguageModelConfig"),
+    "node-classification": ("node_classification", "NodeClassificationConfig"),
     "video-prediction": ("video_prediction", "VideoPredictionConfig"),
     "autoencoding": ("autoencoding", "AutoencodingConfig"),
     COMMAND: (COMMAND, "CommandConfig"),
