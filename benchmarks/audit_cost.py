@@ -1,6 +1,6 @@
-"""What the alias detector costs: CPU time of a step inside the block over that of a step outside.
+"""What the audits cost: a step under the alias detector over one without, and a weight checksum over a step.
 
-Usage: python benchmarks/audit_cost.py [--rounds 5]
+Usage: python benchmarks/audit_cost.py [--rounds 5] [--only alias|checksum]
 One thread; blocks of steps with and without the audit alternate, so that other work on the machine hits both alike.
 """
 
@@ -17,7 +17,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from trivet import audit
+from trivet.audit.trace import weight_checksum
 from trivet.models import LSTMLanguageModel, resnet20
+from trivet.tasks.small_network import small_network
 
 
 def image_step() -> Callable[[], None]:
@@ -50,11 +52,63 @@ def ratio(step: Callable[[], None], repeats: int, rounds: int) -> tuple[float, f
     return statistics.median(one / other for one, other in pairs), plain, checked
 
 
+def checksum_share(model: nn.Module, step: Callable[[], None], rounds: int) -> tuple[float, float, float]:
+    """Median share of a step that a checksum of all weights takes, and CPU seconds of both."""
+    steps, sums = [], []
+    for _ in range(rounds + 1):
+        started = time.process_time()
+        step()
+        middle = time.process_time()
+        for _ in range(5):
+            weight_checksum(model)
+        steps.append(middle - started)
+        sums.append((time.process_time() - middle) / 5)
+    shares = [one / other for one, other in zip(sums[1:], steps[1:], strict=True)]
+    return statistics.median(shares), statistics.median(steps[1:]), statistics.median(sums[1:])
+
+
+def update(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], None]:
+    """One step of SGD with momentum."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+def show_checksums(rounds: int) -> None:
+    print(
+        f"{'checksum of all weights after each step':40s} {'step':>10s} {'checksum':>10s} {'share':>7s}   (CPU time,",
+        end="",
+    )
+    print(f" median of {rounds} rounds)")
+    resnet, images, labels = resnet20(), torch.randn(128, 3, 32, 32), torch.randint(10, (128,))
+    small, few, kinds = small_network(), torch.randn(32, 1, 14, 14), torch.randint(10, (32,))
+    cases = {
+        "resnet20, 128 images of 32×32": (resnet, lambda: F.cross_entropy(resnet(images), labels)),
+        "the doctor's network, 32 images of 14×14": (small, lambda: F.cross_entropy(small(few), kinds)),
+    }
+    for name, (model, loss) in cases.items():
+        share, step, one = checksum_share(model, update(model, loss), rounds)
+        print(f"{name:40s} {step * 1e3:7.2f} ms {one * 1e3:7.3f} ms {share:7.2%}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--only", choices=("alias", "checksum"), help="one of the two parts")
+    options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.only != "alias":
+        show_checksums(options.rounds)
+    if options.only != "checksum":
+        show_alias(options.rounds)
+
+
+def show_alias(rounds: int) -> None:
     print(f"{'step':34s} {'without':>10s} {'with':>10s} {'ratio':>6s}   (CPU time, median of {rounds} rounds)")
     cases = {
         "resnet20, 32 images of 32×32": (image_step(), 2),

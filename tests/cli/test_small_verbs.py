@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written_fails(tmp_path: Path) -> None:
 
 
 def test_the_real_doctor_trains_and_is_content(trivet: Any) -> None:
-    ended = trivet("doctor", "--json")
+    ended = trivet("doctor", "--no-settings", "--json")
     content = json.loads(ended.out)
     found = {check["name"]: check for check in content["checks"]}
     assert ended.code == 0, ended.out

@@ -122,3 +122,19 @@ def test_fingerprint_has_versions_and_no_secrets(monkeypatch: pytest.MonkeyPatch
     assert content["variables"]["OMP_NUM_THREADS"] == "1"
     assert "secret" not in json.dumps(content)
     assert content["machine"]["cores"] >= 1
+    assert json.loads(json.dumps(content)) == content
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+def test_fingerprint_names_what_is_loaded_and_built() -> None:
+    content = fingerprint()
+    assert content["cpu"]["vendor"]
+    assert content["machine"]["memory_bytes"] > 2**28
+    libraries = content["libraries"]
+    assert libraries == sorted(set(libraries))
+    assert any(name.startswith(("libgomp", "libiomp", "libomp")) for name in libraries)  # torch's
+    built = describe_environment(EnvironmentConfig(device="cpu"), apply_environment(EnvironmentConfig(device="cpu")))[
+        "built"
+    ]
+    assert all(built.values())
+    assert set(built) >= {"openmp", "compiler"}

@@ -1,27 +1,27 @@
 """Checksums of a training's bits: of all weights after each step, and of every tensor inside one step.
 
 A weight checksum reads each parameter and buffer once, which is little beside a step that multiplies with them many
-times. Inside one step, hooks see the input of the model, the output of each module in the order of the computation, the
-gradients of these outputs in the order of the backward pass, the gradient of each parameter, and the parameters after
-the update.
+times (`benchmarks/audit_cost.py`). Inside one step, hooks see the input of the model, the output of each module in the
+order of the computation, the gradients of these outputs in the order of the backward pass, the gradient of each
+parameter, and the parameters after the update.
 
 Not covered: operations between modules; the next module's output shows them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from trivet.audit.checksum import Unreadable, checksum
+from trivet.audit.checksum import BLOCK, Unreadable, checksum
 
 
 def weight_checksum(module: nn.Module) -> str:
-    """Checksum of all parameters and buffers, 16 hex digits.
+    """Checksum of all parameters and buffers, 16 hex digits; the same for every layout of their memory.
 
     Examples:
         >>> layer = nn.Linear(2, 2)
@@ -30,21 +30,42 @@ def weight_checksum(module: nn.Module) -> str:
         >>> weight_checksum(layer) == before
         False
     """
+    return tensors_checksum((*module.parameters(), *module.buffers()))
+
+
+def tensors_checksum(tensors: Iterable[Tensor]) -> str:
+    """Checksum of some tensors in their order, 16 hex digits; see `checksum` for what it can miss.
+
+    Small tensors of one type are read together, as reading one costs as much as some thousand words.
+
+    Examples:
+        >>> tensors_checksum([torch.ones(2), torch.zeros(2)]) == tensors_checksum([torch.zeros(2), torch.ones(2)])
+        False
+    """
     total = 0
-    for tensor in _state(module):
-        total = (total * 0x9E3779B97F4A7C15 + checksum(tensor)) & (1 << 64) - 1
+    for part in _joined(tensors):
+        total = (total * 0x9E3779B97F4A7C15 + checksum(part)) & (1 << 64) - 1
     return f"{total:016x}"
+
+
+def _joined(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Large tensors one by one, then the small ones of each type and device as one; all in logical order."""
+    small: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        plain = tensor.detach()
+        if plain.layout == torch.strided:
+            plain = plain.contiguous()  # itself, unless it is stored in another order
+        if type(plain) is Tensor and plain.layout == torch.strided and plain.numel() < BLOCK and not plain.is_quantized:
+            small.setdefault((plain.dtype, plain.device), []).append(plain.view(-1))
+        else:
+            yield plain
+    yield from (torch.cat(parts) for parts in small.values())
 
 
 def flat_weights(module: nn.Module) -> Tensor:
     """All floating-point parameters as one float32 vector on the CPU."""
     parts = [parameter.detach().float().flatten().cpu() for parameter in module.parameters()]
     return torch.cat(parts) if parts else torch.zeros(0)
-
-
-def _state(module: nn.Module) -> Iterator[Tensor]:
-    yield from (parameter.detach() for parameter in module.parameters())
-    yield from module.buffers()
 
 
 class WeightTrace:

@@ -86,7 +86,7 @@ app.command("audit", short_help="Is this training what it seems? Checks of secon
 app.command("data", short_help="List, check and fetch data sets.")(data.data)
 app.command("cp", short_help="Copy a recipe.")(cp.cp)
 app.add_typer(ghn.app, name="ghn", short_help="Networks for graph hypernetworks.")
-app.command("doctor", short_help="Check this machine.")(doctor.doctor)
+app.command("doctor", short_help="Check this machine; which settings of it move a training.")(doctor.doctor)
 
 
 def main() -> None:
