@@ -2,9 +2,11 @@
 
     trivet cp schedules-fashion && trivet run schedules-fashion.yaml
     python benchmarks/schedules_study.py studies/schedules-fashion [--figure docs/figures/schedules-study.svg]
+    python benchmarks/schedules_study.py studies/schedules-cora --write docs/tasks/node-classification.md
 
-Cost is counted BitOPs, never seconds. Only seeds that finished in every arm enter the correlations; how many were lost
-is said. Not covered: other costs than BitOPs, metrics other than the study's own.
+With `--write`, table and correlations replace the part of the document that is marked with the study's name. Cost is
+counted BitOPs, never seconds. Only seeds that finished in every arm enter the correlations; how many were lost is said.
+Not covered: other costs than BitOPs, metrics other than the study's own.
 """
 
 import argparse
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from blocks import show_or_put
 
 from trivet.precision import PrecisionSchedule
 from trivet.stats import Verdict, estimate, rank_correlation
@@ -56,14 +59,13 @@ def complete_seeds(results: Results, arms: Sequence[str]) -> list[int]:
     return [seed for seed in results.spec.seed_list if all(seed in found for found in values)]
 
 
-def print_table(rows: list[Row], verdicts: dict[str, Verdict], baseline: str, metric: str) -> None:
-    """Print the arms as a Markdown table."""
+def table(rows: list[Row], verdicts: dict[str, Verdict], baseline: str, metric: str) -> list[str]:
+    """The arms as a Markdown table."""
     reference = next((row for row in rows if row["arm"] == baseline), rows[-1])
-    print(
-        f"\n| arm | group | BitOPs / {reference['arm']} | {metric}, mean [95 % t-interval] | runs | "
-        f"against {baseline} |"
-    )
-    print("|---|---|---|---|---|---|")
+    lines = [
+        f"| arm | group | BitOPs / {reference['arm']} | {metric}, mean [95 % t-interval] | runs | against {baseline} |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         lost = "".join(f", {row[state]} {state}" for state in ("diverged", "failed") if row[state])
         ends = "" if row["low"] is None else f" [{row['low']:.4f}, {row['high']:.4f}]"
@@ -72,35 +74,39 @@ def print_table(rows: list[Row], verdicts: dict[str, Verdict], baseline: str, me
         if verdict is not None and verdict.comparison is not None:
             says += f", {verdict.comparison.effect:+.4f}"
         share = float(str(row["bitops"])) / float(str(reference["bitops"]))
-        print(f"| {row['arm']} | {row['group']} | {share:.3f} | {row['mean']:.4f}{ends} | {row['n']}{lost} | {says} |")
+        lines.append(
+            f"| {row['arm']} | {row['group']} | {share:.3f} | {row['mean']:.4f}{ends} | {row['n']}{lost} | {says} |"
+        )
+    return lines
 
 
-def print_correlations(results: Results, rows: list[Row]) -> list[str]:
-    """Print both coefficients and the slope, over all arms and over the cyclic schedules alone."""
+def correlations(results: Results, rows: list[Row]) -> tuple[list[str], list[str]]:
+    """Both coefficients and the slope, over all arms and over the cyclic schedules alone: a list, and in short."""
     metric = results.spec.metric.name
+    items: list[str] = []
     lines: list[str] = []
     schedules = [row for row in rows if row["group"] != "static"]
     for title, chosen in (("all arms", rows), ("the cyclic schedules alone", schedules)):
         arms = [str(row["arm"]) for row in chosen]
         seeds = complete_seeds(results, arms)
         if len(arms) < 3 or len(seeds) < 2:
-            print(f"\n{title}: {len(arms)} arms and {len(seeds)} complete seeds are too few for a correlation")
+            items += [f"{title}: {len(arms)} arms and {len(seeds)} complete seeds are too few for a correlation", ""]
             continue
         outcomes = [[results.values(metric, arm)[seed] for seed in seeds] for arm in arms]
         cost = [float(str(row["bitops"])) for row in chosen]
         lost = len(results.spec.seed_list) - len(seeds)
-        print(f"\n{title} ({len(seeds)} complete seeds{f', {lost} lost' if lost else ''}):")
+        items += [f"{title} ({len(seeds)} complete seeds{f', {lost} lost' if lost else ''}):", ""]
         for method in ("spearman", "kendall"):
             found = rank_correlation(cost, outcomes, method=method)
-            print(f"  {found}")
+            items.append(f"- {found}")
             if method == "spearman":
                 lines.append(
                     f"{title}: rank correlation of cost and outcome within a seed {found.coefficient:+.2f} "
                     f"(95 % {found.low:+.2f} to {found.high:+.2f})"
                 )
         slopes = np.polyfit(np.log2(cost), np.array(outcomes), 1)[0]
-        print(f"  {metric} per doubling of BitOPs: {estimate(slopes)}")
-    return lines
+        items += [f"- {metric} per doubling of BitOPs: {estimate(slopes)}", ""]
+    return items, lines
 
 
 def figure(rows: list[Row], metric: str, lines: list[str], baseline: str, margin: float, path: Path) -> None:
@@ -161,6 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", type=Path, help="folder of a finished study, such as studies/schedules-fashion")
     parser.add_argument("--figure", type=Path, default=Path("docs/figures/schedules-study.svg"))
+    parser.add_argument("--write", type=Path, help="document whose part called as the study is replaced")
     parser.add_argument("--baseline", default="static8", help="arm that the others are compared with")
     options = parser.parse_args(arguments)
     results = Results.load(options.study)
@@ -171,12 +178,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     verdicts = {item.arm_b: item.verdict for item in results.compare_all(baseline)}
     metric = results.spec.metric.name
     states = ", ".join(f"{count} {state}" for state, count in results.counts.items())
-    print(
-        f"{results.spec.name}: {states}; margin {results.spec.metric.margin:g}, verdicts corrected as one family (Holm)"
-    )
-    print_table(rows, verdicts, baseline, metric)
-    lines = print_correlations(results, rows)
-    figure(rows, metric, lines, baseline, results.spec.metric.margin, options.figure)
+    margin = results.spec.metric.margin
+    title = f"{results.spec.name}: {states}; margin {margin:g}, verdicts corrected as one family (Holm)."
+    items, lines = correlations(results, rows)
+    text = "\n".join([title, "", *table(rows, verdicts, baseline, metric), "", *items])
+    show_or_put(text, options.write, results.spec.name)
+    figure(rows, metric, lines, baseline, margin, options.figure)
     print(f"\nfigure: {options.figure}")
 
 

@@ -16,7 +16,8 @@ COSTS = {"RR": 1.0, "CR": 2.0, "ER": 3.0, "static8": 4.0}
 
 
 @pytest.fixture
-def script(repo: Path) -> Any:
+def script(repo: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(repo / "benchmarks"))
     path = repo / "benchmarks" / "schedules_study.py"
     spec = importlib.util.spec_from_file_location("schedules_study", path)
     assert spec is not None
@@ -44,15 +45,14 @@ def made_up() -> Results:
     return Results(spec, records, Path("x"))
 
 
-def test_table_correlation_and_figure(script: Any, tmp_path: Path, capsys: Any) -> None:
+def test_table_correlation_and_figure(script: Any, tmp_path: Path) -> None:
     results = made_up()
     rows = script.rows_of(results)
     assert [row["arm"] for row in rows] == list(COSTS)
     assert [row["group"] for row in rows] == ["small", "medium", "large", "static"]
     verdicts = {item.arm_b: item.verdict for item in results.compare_all("static8")}
-    script.print_table(rows, verdicts, "static8", "acc")
-    lines = script.print_correlations(results, rows)
-    printed = capsys.readouterr().out
+    items, lines = script.correlations(results, rows)
+    printed = "\n".join([*script.table(rows, verdicts, "static8", "acc"), *items])
     assert "| 3, 1 diverged |" in printed
     assert "3 complete seeds, 1 lost" in printed
     assert "Spearman ρ within a seed +1.00" in printed
