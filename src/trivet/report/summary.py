@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trivet.report.aggregate import BAND_METHOD, CurveRow, bands, precision_lines, single_lines, spread
 from trivet.report.environments import summarize_environments
 from trivet.report.numbers import count, listing, number
+from trivet.report.pictures import pictures
 from trivet.stats.wording import percent
 from trivet.study.metrics import unreported_text
 from trivet.study.nulls import rounding
@@ -42,7 +43,8 @@ def summarize(results: Results) -> dict[str, Any]:
 
     Returns:
         A mapping with the keys `format`, `trivet`, `study`, `question`, `notices`, `comparisons`, `rounding`, `arms`,
-        `curves`, `precision`, `environment`, `rerun`, `harness` and `missing`; see docs/report.md for their content.
+        `curves`, `precision`, `pictures`, `environment`, `rerun`, `harness` and `missing`; see docs/report.md for their
+        content.
 
     Raises:
         ValueError: The study has no runs at all, planned or done.
@@ -78,6 +80,7 @@ def summarize(results: Results) -> dict[str, Any]:
         "arms": rows,
         "curves": curves,
         "precision": precision_lines(_rows(results, "bits"), arms),
+        "pictures": pictures(results),
         "environment": environment,
         "rerun": _rerun(results),
         "harness": results.harness.to_dict() if results.harness else None,

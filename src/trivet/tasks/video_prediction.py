@@ -121,8 +121,25 @@ def _model(task: VideoPredictionConfig, device: torch.device) -> tuple[PredNet, 
         gates="hard" if task.gates == "hard" else "plain",
         peephole=(task.height, task.width) if task.peepholes else None,
     )
+    _draw(model, task.initial)
     example = torch.zeros(1, task.window, task.channels[0], task.height, task.width, device=device)
     return model.to(device), example
+
+
+@torch.no_grad()
+def _draw(model: nn.Module, kind: str) -> None:
+    """Draw the weights of every convolution, and set its biases to zero."""
+    if kind == "torch":
+        return
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d) and module.bias is not None:
+            inputs, outputs = module.weight[0].numel(), module.weight[:, 0].numel()
+            if kind == "lecun":
+                module.weight.normal_(0, inputs**-0.5)
+            else:
+                bound = (6 / (inputs + outputs)) ** 0.5
+                module.weight.uniform_(-bound, bound)
+            module.bias.zero_()
 
 
 def window_loss(

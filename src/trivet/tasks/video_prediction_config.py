@@ -8,6 +8,10 @@ Two variants of PredNet are there, and each of the ways in which they differ can
     carry         true, the state goes on over windows    false, zero before each window
     loss          mse, sum over the window's frames       l0, mean E_0 of all frames but the first
     shuffle       false                                   true, windows in an order drawn from the seed
+    initial       lecun, normal with variance 1/inputs    glorot, uniform with variance 2/(inputs + outputs)
+
+Biases and peepholes begin at zero in both, as in the libraries that they were written for (Chainer and Keras). torch's
+own initialization has random biases: a colour whose bias is negative then often never gets through the last rectifier.
 
 `published` is Lotter, Kreiman and Cox, arXiv:1605.08104; `study` is the network of the retracted comparison of CPUs and
 GPUs, arXiv:2109.01451, as its public code defines it.
@@ -31,8 +35,15 @@ MAX_WINDOW = 10_000
 """Largest sizes; more is a slip of the pen, or more memory than a machine has."""
 
 VARIANTS: dict[str, dict[str, str | bool]] = {
-    "study": {"gates": "plain", "peepholes": True, "carry": True, "loss": "mse", "shuffle": False},
-    "published": {"gates": "hard", "peepholes": False, "carry": False, "loss": "l0", "shuffle": True},
+    "study": {"gates": "plain", "peepholes": True, "carry": True, "loss": "mse", "shuffle": False, "initial": "lecun"},
+    "published": {
+        "gates": "hard",
+        "peepholes": False,
+        "carry": False,
+        "loss": "l0",
+        "shuffle": True,
+        "initial": "glorot",
+    },
 }
 
 
@@ -65,7 +76,7 @@ class VideoPredictionConfig(TaskConfig):
     model: Literal["prednet"] = "prednet"
     """prednet, see `trivet.models.PredNet`."""
     variant: Literal["study", "published"] = "study"
-    """Which values the five keys `gates` to `shuffle` have where they are left out; see the module."""
+    """Which values the six keys `gates` to `initial` have where they are left out; see the module."""
     gates: Literal["", "plain", "hard"] = ""
     """Which sigmoid."""
     peepholes: bool | None = None
@@ -77,6 +88,8 @@ class VideoPredictionConfig(TaskConfig):
     layer, or those of the others too, a tenth each; the first frame of a window does not count."""
     shuffle: bool | None = None
     """Whether windows come in an order drawn from the seed."""
+    initial: Literal["", "lecun", "glorot", "torch"] = ""
+    """Random initial weights; `torch` takes those of its layers, with random biases."""
     height: int = 24
     """Of the frames; others are resized."""
     width: int = 32
