@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from trivet.core.config import dump_yaml, to_plain
 from trivet.core.errors import ConfigError
 from trivet.core.runfolder import RunResult
+from trivet.core.yamlfile import parse_yaml
 from trivet.report import build, summarize, to_markdown
 from trivet.study import Results, StudySpec
 from trivet.study.nulls import null_arm_name
@@ -139,3 +141,12 @@ def test_one_factor_of_several_keeps_its_null_arm(tmp_path: Path) -> None:
     assert found is not None
     assert found.null.name == "order"
     assert by_factor(results, "noise").rounding() is not None
+
+
+def test_the_page_runs(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (repo / "docs" / "null-arm.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(block, "docs/null-arm.md", "exec", dont_inherit=True), {"__name__": "page"})
+    assert capsys.readouterr().out.splitlines()[-1] == "larger"
+    [factors] = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert null_arm_name(spec_of(**parse_yaml(factors))) == "2^-24"

