@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,3 +87,17 @@ def test_what_is_not_here_is_said() -> None:
     assert "AVX-512" in reasons["avx512"]
     assert lacking("x86", **{**here, "architecture": "arm64"}) == "an arm64 processor"
     assert Setting(name="x").group == "usual"
+
+
+def test_the_page_shows_zero_where_it_must(repo: Path) -> None:
+    text = (repo / "docs" / "doctor.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)
+    ]
+    control = {row[0].strip("*"): row for row in rows if row[0].startswith("*")}
+    assert set(control) == {one.name for one in settings("all", cores=2) if one.zero}
+    for row in control.values():
+        assert row[2:4] == ["never", "never"]
+        assert set(row[4:]) == {"0"}
+    shown = {re.sub(r" \(against.*", "", row[0].strip("*")) for row in rows}
+    assert all(one.name in shown or one.name in text for one in settings("all", cores=2))

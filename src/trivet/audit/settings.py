@@ -16,7 +16,7 @@ Group = Literal["quick", "usual", "all"]
 Need = Literal["", "x86", "avx512", "amd", "compiler", "cuda"]
 
 BASELINE = "baseline"
-REPEAT = "repeat, new process"
+REPEAT = "repeat in a new process"
 CUDA_BASELINE = "GPU instead of CPU"
 
 THREADS = "fix the number of threads in every run: OMP_NUM_THREADS and torch.set_num_threads"
@@ -99,7 +99,7 @@ def _libraries(cores: int) -> list[Setting]:
                 environment={"aten_isa": "default", "onednn_isa": "SSE41", "mkl_cbwr": "COMPATIBLE"}),
         Setting(name="oneDNN off", environment={"mkldnn": False}, group="quick",
                 advice="leave oneDNN on, or turn it off in every run"),
-        Setting(name="oneDNN off, threads 2", environment={"mkldnn": False, "threads": 2}, group="all",
+        Setting(name="oneDNN off + threads 2", environment={"mkldnn": False, "threads": 2}, group="all",
                 advice="leave oneDNN on, and fix the threads"),
         Setting(name="matmul medium", environment={"matmul_precision": "medium"},
                 advice='torch.set_float32_matmul_precision("highest") in every run'),
@@ -124,10 +124,10 @@ def _training() -> list[Setting]:
         Setting(name="float64", change={"dtype": "float64"}, advice="one precision for all runs"),
         Setting(name="autocast bf16", change={"autocast": True}, group="quick",
                 advice="a change of the training, not a detail: compare over several seeds (trivet run)"),
-        Setting(name="race, threads 2", environment={"threads": 2}, noise={"kind": "race"}, group="all",
+        Setting(name="race + threads 2", environment={"threads": 2}, noise={"kind": "race"}, group="all",
                 advice="torch.use_deterministic_algorithms(True), or one thread"),
-        Setting(name="race, again", environment={"threads": 2}, noise={"kind": "race"}, group="all",
-                against="race, threads 2", advice="not repeatable: torch.use_deterministic_algorithms(True)"),
+        Setting(name="race repeated", environment={"threads": 2}, noise={"kind": "race"}, group="all",
+                against="race + threads 2", advice="not repeatable: torch.use_deterministic_algorithms(True)"),
         Setting(name="other seed", change={"seed": 1}, group="quick",
                 advice="a result is a mean over seeds: `trivet run` with 8 or more"),
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def _training() -> list[Setting]:
 def _cuda() -> list[Setting]:
     def on_gpu(name: str, advice: str, **environment: Any) -> Setting:
         return Setting(
-            name=f"GPU, {name}",
+            name=f"GPU: {name}",
             environment={"device": "cuda", **environment},
             against=CUDA_BASELINE,
             needs="cuda",
@@ -166,7 +166,7 @@ def settings(group: Group, *, cores: int) -> list[Setting]:
 
     Examples:
         >>> [one.name for one in settings("quick", cores=2)][:3]
-        ['baseline', 'repeat, new process', 'threads 2']
+        ['baseline', 'repeat in a new process', 'threads 2']
     """
     order: tuple[Group, ...] = ("quick", "usual", "all")
     wanted = order[: order.index(group) + 1]
