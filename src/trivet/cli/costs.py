@@ -116,7 +116,7 @@ def _bitops(run: RunConfig, layers: list[LayerCost]) -> dict[str, Any]:
 def _measure(config: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds of one step and of everything around the steps, from a real but short run; nothing when that fails."""
     try:
-        _short_run(config, 2)
+        _short_run({name: value for name, value in config.items() if name != "curvature"}, 2)
         steps, train, whole = _short_run(config, MEASURED_STEPS)
     except (TrivetError, ValueError, RuntimeError) as error:
         return {"not_measured": str(error)}
@@ -137,6 +137,8 @@ def _short_run(config: Mapping[str, Any], steps: int) -> tuple[int, float, float
     }  # fmt: skip
     short = merge(config, {"training": training})
     short["precision"] = {key: value for key, value in precision.items() if key != "deficit"}
+    if at := (config.get("curvature") or {}).get("at"):  # as many measurements, at the steps that there are
+        short["curvature"]["at"] = list(range(max(1, steps - len(at) + 1), steps + 1))
     with tempfile.TemporaryDirectory(prefix="trivet-estimate-") as name:
         run = RunFolder(Path(name) / "run")
         run.path.mkdir()

@@ -106,7 +106,7 @@ class CurvatureProbe:
 
 
 def plain(run: RunConfig) -> RunConfig:
-    """The same run as it is measured: at full precision, undisturbed, from its own random parameters."""
+    """The same run as it is measured: by torch, at full precision, undisturbed, from its own random parameters."""
     if run.training is None:
         raise ValueError("`training` is missing; give at least `steps`")
     training = dataclasses.replace(run.training, channels_last=False, compile=False)
@@ -115,6 +115,7 @@ def plain(run: RunConfig) -> RunConfig:
         init=InitConfig(),
         precision=PrecisionConfig(),
         noise=NoiseConfig(),
+        environment=dataclasses.replace(run.environment, backend="torch"),
         curvature=CurvatureConfig(),
         training=training,
     )
