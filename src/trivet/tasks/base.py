@@ -64,10 +64,6 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
         from trivet.tasks.backend import with_jax
 
         job = with_jax(job, device.type)
-    if run.environment.backend == "jax":
-        from trivet.tasks.backend import with_jax
-
-        job = with_jax(job, device.type)
     if not run.noise.is_silent:
         from trivet.audit.noise import Noise
 

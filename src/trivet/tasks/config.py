@@ -8,7 +8,6 @@ each task stand beside it, in `<task>_config.py`; `TaskConfig.variant_of` finds 
 from __future__ import annotations
 
 import importlib.util
-import importlib.util
 from dataclasses import dataclass, field, replace
 
 from trivet.audit.curvature_config import CurvatureConfig
@@ -17,7 +16,6 @@ from trivet.core.config import UNSET_IS_LEFT_OUT
 from trivet.core.environment import EnvironmentConfig
 from trivet.core.errors import ConfigError, MissingExtraError, Problem
 from trivet.ghn.init_config import InitConfig
-from trivet.models.names import SMALL_CNN
 from trivet.models.names import SMALL_CNN
 from trivet.precision.config import PrecisionConfig
 from trivet.tasks.task_config import TaskConfig, said
@@ -98,8 +96,6 @@ class RunConfig:
                 problems.append(said(file, "init", repr(self.init.ghn), error))
         if self.environment.backend != "torch":
             problems += _backend_problems(self, file)
-        if self.environment.backend != "torch":
-            problems += _backend_problems(self, file)
         if not self.noise.is_silent and self.task.is_command:
             problems.append(Problem(file, "noise", self.noise.kind, "nothing: a command's tensors are out of reach"))
         if not self.curvature.is_off and self.task.is_command:
@@ -122,28 +118,6 @@ def _rate_problems(task: TaskConfig, training: TrainingConfig, file: str) -> lis
         return []
     allowed = f"constant, cosine, step: {task.name} has no validation part whose loss `plateau` could watch"
     return [Problem(file, "training.schedule.name", "'plateau'", allowed)]
-
-
-def _backend_problems(run: RunConfig, file: str) -> list[Problem]:
-    """What of a run a second implementation cannot compute.
-
-    Raises:
-        MissingExtraError: JAX is not installed.
-    """
-    if importlib.util.find_spec("jax") is None:
-        raise MissingExtraError("jax", "jax")
-    model = getattr(run.task, "model", "")
-    known = run.task.name == "video-prediction" or (run.task.name == "image-classification" and model == SMALL_CNN)
-    training = run.training
-    wishes = [
-        (known, "task", model or run.task.name, f"video-prediction, and image-classification with {SMALL_CNN}"),
-        (run.environment.device != "cuda", "environment.device", "'cuda'", "cpu"),
-        (training is None or not training.compile, "training.compile", "true", "false"),
-        (training is None or training.autocast == "none", "training.autocast", "'bf16'", "none"),
-        (run.precision == PrecisionConfig(), "precision", repr(run.precision.schedule), "full precision"),
-    ]
-    reason = "environment.backend: jax computes nothing else"
-    return [Problem(file, key, found, allowed, reason) for fits, key, found, allowed in wishes if not fits]
 
 
 def _backend_problems(run: RunConfig, file: str) -> list[Problem]:
