@@ -16,8 +16,9 @@ import numpy as np
 from blocks import show_or_put
 from noise_dose import machine
 
-from trivet.report.numbers import decimals_for, interval, number, p_value
+from trivet.report.numbers import p_value
 from trivet.stats import ArmPair, Verdict, against_null, decide, holm, null_arm
+from trivet.stats.wording import NumberStyle, plain_number
 from trivet.study import Results
 from trivet.study.nulls import null_arm_name
 
@@ -78,14 +79,16 @@ def table(results: Results) -> str:
         effect = verdict.comparison
         if effect is None:
             continue
-        decimals = decimals_for((effect.high - effect.low) or None)
+        write = NumberStyle((effect.high - effect.low) / 2, effect.effect)
+        mean, spread = (plain_number(float(value)) for value in (np.mean(values), np.std(values, ddof=1)))
         lines.append(
-            f"| {step} | {FIGURES[name]} | {np.mean(values):.3g} ({np.std(values, ddof=1):.2g}) | {arm} | "
-            f"{number(effect.effect, decimals, signed=True)} | "
-            f"{interval(effect.low, effect.high, decimals, signed=True)} | {p_value(verdict.p)} | {verdict.label} | "
+            f"| {step} | {FIGURES[name]} | {mean} ({spread}) | {arm} | {write(effect.effect)} | "
+            f"[{write(effect.low)}, {write(effect.high)}] | {p_value(verdict.p)} | {verdict.label} | "
             f"{against(results, metric, arm, null, verdict)} |"
         )
-    return "\n".join([*lines, "", *notes(results, at)])
+    labels = [verdict.label for verdict in found.values()]
+    counts = ", ".join(f"{labels.count(label)} {label}" for label in ("different", "equivalent", "undecided"))
+    return "\n".join([*lines, "", f"Of {len(labels)} comparisons: {counts}.", "", *notes(results, at)])
 
 
 def against(results: Results, metric: str, arm: str, null: str, verdict: Verdict) -> str:
@@ -111,7 +114,8 @@ def notes(results: Results, at: Sequence[int]) -> list[str]:
         for name in ("hessian_min", "negative_mass")
     ]
     counts = ", ".join(f"{count} {state}" for state, count in results.counts.items())
-    most = max(len(results.values(results.spec.metric.name, arm)) for arm in results.arms)
+    sizes = sorted(len(pairs_of(results, results.spec.metric.name, arm).a) for arm in results.arms[1:])
+    most = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
     own = dataclasses.asdict(results.spec.metric)
     lines += [
         f"Largest error of measurement in {base}: {'; '.join(errors)}.",
