@@ -59,12 +59,16 @@ def jax_model(model: nn.Module) -> JaxModel:
         (3, 2)
     """
     if isinstance(model, SmallCNN):
-        return JaxModel(lambda p, inputs: (_small_cnn(p, inputs[0]),), lambda x: [x], lambda outputs: outputs[0])
+        return JaxModel(lambda p, inputs: (_small_cnn(p, inputs[0]),), _listed, lambda outputs: outputs[0])
     if isinstance(model, PredNet):
         return _prednet_model(model)
     raise ValueError(
         f"a {type(model).__name__} has no second implementation in JAX; allowed: SmallCNN (`small_cnn`), PredNet"
     )
+
+
+def _listed(x: Tensor) -> list[Tensor]:
+    return [x]
 
 
 def _small_cnn(p: Parameters, x: Array) -> Array:
@@ -77,7 +81,7 @@ def _small_cnn(p: Parameters, x: Array) -> Array:
 
 def _prednet_model(net: PredNet) -> JaxModel:
     depth = len(net.channels)
-    hard = net.cells[0].hard
+    hard = bool(net.cells[0].hard)
 
     def pack(frames: Tensor, state: PredNetState | None = None) -> list[Tensor]:
         state = state or net.start(frames)
@@ -90,7 +94,8 @@ def _prednet_model(net: PredNet) -> JaxModel:
     def function(p: Parameters, inputs: Sequence[Array]) -> tuple[Array, ...]:
         frames, *flat = inputs
         state = [list(flat[part * depth : (part + 1) * depth]) for part in range(3)]
-        predictions, errors = [], []
+        predictions: list[Array] = []
+        errors: list[Array] = []
         for index in range(frames.shape[1]):
             prediction, state = _prednet_step(p, frames[:, index], state, hard=hard)
             predictions.append(prediction)
@@ -119,7 +124,8 @@ def _prednet_step(
             i, f, o = (part + cells[layer] * weight for part, weight in zip((i, f, o), peephole, strict=True))
         new_cells[layer] = gate(f) * cells[layer] + gate(i) * jnp.tanh(fresh)
         new[layer] = gate(o) * jnp.tanh(new_cells[layer])
-    target, new_errors, first = frame, [], None
+    target, first = frame, None
+    new_errors: list[Array] = []
     for layer in range(depth):
         prediction = jax.nn.relu(_conv(p, f"predict.{layer}", new[layer]))
         if layer == 0:

@@ -47,8 +47,15 @@ class JaxForward:
 
         self.module, self.pack, self.unpack = module, pack, unpack
         self.names = [name for name, _ in module.named_parameters()]
-        self.forward = jax.jit(lambda parameters, inputs: jax.vjp(function, parameters, inputs))
-        self.backward = jax.jit(lambda pull, cotangents: pull(cotangents))
+
+        def forward(parameters: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
+            return jax.vjp(function, parameters, inputs)
+
+        def backward(pull: Any, cotangents: tuple[Any, ...]) -> Any:
+            return pull(cotangents)
+
+        self.forward: Any = jax.jit(forward)
+        self.backward: Any = jax.jit(backward)
 
     def __call__(self, *arguments: Any) -> Any:
         """What the module would return."""

@@ -166,7 +166,7 @@ def pool(
     queues: dict[tuple[bool, int], list[Entry]] = {kind: [] for kind in missing}
     while missing.total():
         entry = next(entries)
-        kind = (fixes_norm and _is_bn_free(entry), entry.architecture.channels if rules.even_channels else 0)
+        kind = (fixes_norm and _is_bn_free(entry), _channels(entry) if rules.even_channels else 0)
         if missing[kind] > 0:
             missing[kind] -= 1
             queues[kind].append(entry)
@@ -187,6 +187,10 @@ def _kinds(size: int, bn_free: float, channels: tuple[int, ...]) -> list[tuple[b
 
 def _is_bn_free(entry: Entry) -> bool:
     return isinstance(entry.architecture, CellArchitecture) and entry.architecture.norm == "none"
+
+
+def _channels(entry: Entry) -> int:
+    return entry.architecture.channels if isinstance(entry.architecture, CellArchitecture) else 0
 
 
 def shares(entries: Sequence[Entry]) -> dict[str, float]:
