@@ -17,9 +17,9 @@ from trivet.core.runfolder import RunFolder
 from trivet.study import LocalExecutor, PlannedRun, StudyInterrupted
 from trivet.study.capacity import count_cores, find_gpus, measure_capacity
 from trivet.study.executors.base import RUN_COMMAND, Exit, Job, shell_line
+from trivet.study.executors.make import make_executor
 from trivet.study.failures import command_signal, describe_exit, is_disk_full, is_full_disk_error, log_tail
 from trivet.study.stop import StopSignals
-from trivet.study.study import make_executor
 
 
 def job(folder: Path, *, command: str = "", gpu: str = "") -> Job:

@@ -27,6 +27,9 @@ def run(
     study: Annotated[str, typer.Argument(metavar="STUDY.yaml", help="Study file, or the folder of a study.")],
     out: Annotated[Path | None, typer.Option("--out", help="Study folder; studies/NAME by default.")] = None,
     set_: SetOption = None,
+    executor: Annotated[
+        str, typer.Option("--executor", help="local, slurm or ray; as the file says by default.", show_default=False)
+    ] = "",
     slots: Annotated[int, typer.Option("--slots", help="Runs at the same time; 0: as many as fit.")] = 0,
     data_root: Annotated[Path | None, typer.Option("--data-root", help="Folder to look for data in first.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and plan: runs, BitOPs, expected time.")] = False,
@@ -43,6 +46,7 @@ def run(
     """Run a study, or what is left of it: everything is checked first, Ctrl-C stops, the same command resumes."""
     from trivet.study import Study
 
+    _check_executor(executor)
     path = study_file(study)
     if data_root is not None:
         _use_data(data_root)
@@ -57,7 +61,7 @@ def run(
     if dry_run:
         _plan(made, slots, json)
         return
-    results = _run(made, slots, until_decided=until_decided, looks=looks)
+    results = _run(made, executor, slots, until_decided=until_decided, looks=looks)
     _conclude(results, json, report=not no_report)
     if results.exit_code:
         raise typer.Exit(results.exit_code)
@@ -74,6 +78,16 @@ def study_file(name: str) -> Path:
     if path.is_dir():
         return path / "study.yaml"
     return path
+
+
+def _check_executor(name: str) -> None:
+    from trivet.core.errors import nearest
+    from trivet.study.executors.make import EXECUTORS
+
+    if name and name not in EXECUTORS:
+        near = nearest(name, EXECUTORS)
+        fix = f"did you mean {near!r}?" if near else ""
+        raise ConfigError([Problem("--executor", "", repr(name), ", ".join(EXECUTORS), fix)])
 
 
 def _placed(error: MissingDataError, path: Path) -> MissingDataError:
@@ -96,7 +110,7 @@ def _use_data(folder: Path) -> None:
     os.environ[ROOT_VARIABLE] = str(folder.resolve())
 
 
-def _run(study: Study, slots: int, *, until_decided: bool, looks: int) -> Results:
+def _run(study: Study, executor: str, slots: int, *, until_decided: bool, looks: int) -> Results:
     from trivet.cli.live import progress
     from trivet.study import StudyInterrupted, StudyStopped
 
@@ -104,7 +118,7 @@ def _run(study: Study, slots: int, *, until_decided: bool, looks: int) -> Result
     in_file_order = sorted(study.plan(), key=lambda run: status.arms.index(run.arm))
     shown = progress(in_file_order, status.records)
     try:
-        return study.run(slots=slots, progress=shown, until_decided=until_decided, looks=looks)
+        return study.run(executor, slots=slots, progress=shown, until_decided=until_decided, looks=looks)
     except StudyInterrupted as stop:
         talk(str(stop))
         raise typer.Exit(stop.exit_code) from None

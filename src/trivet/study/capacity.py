@@ -4,7 +4,9 @@ On CPU a run takes as many cores as its `environment.threads`. A GPU takes one r
 follows from its seed alone: all arms of a seed share one, so a difference between two GPUs moves both sides of a pair
 and is never taken for a difference between arms. The price: GPUs beyond the number of seeds stay idle.
 
-Not covered: several GPUs for one run, memory, GPUs that other programs are using.
+A run of several devices takes a group of GPUs, always the same neighbors, or its threads for each process.
+
+Not covered: memory, GPUs that other programs are using.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Capacity:
     slots: int
     """Runs at the same time as the user asked for; 0: not said."""
     gpus: tuple[str, ...]
-    """GPUs, as CUDA_VISIBLE_DEVICES names them."""
+    """What one run gets, as CUDA_VISIBLE_DEVICES names it: a GPU, or several with commas between them."""
+    devices: int = 1
+    """Processes of a run."""
 
     def pool(self, run: PlannedRun) -> str:
         """What a run occupies: the CPU, or its GPU."""
@@ -49,7 +53,7 @@ class Capacity:
         """How much of its pool a run takes: one slot, one GPU, or its threads in cores."""
         if self.slots or self.pool(run) != CPU:
             return 1
-        return min(int(run.config["environment"]["threads"]), self.cores)
+        return min(int(run.config["environment"]["threads"]) * self.devices, self.cores)
 
     def size(self, pool: str) -> int:
         """How much a pool holds."""
@@ -72,14 +76,21 @@ class Capacity:
         return min(count, self.slots) if self.slots else count
 
 
-def measure_capacity(slots: int = 0, environ: Mapping[str, str] | None = None) -> Capacity:
+def measure_capacity(slots: int = 0, environ: Mapping[str, str] | None = None, *, devices: int = 1) -> Capacity:
     """Look at the machine.
 
     Args:
         slots: Runs at the same time; 0: decided from cores and GPUs.
         environ: Environment variables; those of this process when left out.
+        devices: GPUs of one run.
+
+    Examples:
+        >>> measure_capacity(0, {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}, devices=2).gpus
+        ('0,1', '2,3')
     """
-    return Capacity(cores=count_cores(), slots=slots, gpus=find_gpus(os.environ if environ is None else environ))
+    gpus = find_gpus(os.environ if environ is None else environ)
+    groups = tuple(",".join(gpus[i : i + devices]) for i in range(0, len(gpus) - devices + 1, devices))
+    return Capacity(cores=count_cores(), slots=slots, gpus=groups, devices=devices)
 
 
 def count_cores() -> int:

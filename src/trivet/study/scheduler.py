@@ -27,6 +27,7 @@ from trivet.study.failures import SIGNAL_CODES, command_signal, describe_exit, i
 from trivet.study.plan import PlannedRun
 from trivet.study.progress import ActiveRun, Progress
 from trivet.study.record import Record
+from trivet.study.resources import ResourcesSpec
 from trivet.study.stop import StopSignals
 from trivet.study.store import Store
 
@@ -74,8 +75,13 @@ class Scheduler(Generic[H]):
         progress: Progress,
         *,
         grace: float = GRACE_SECONDS,
+        resources: ResourcesSpec | None = None,
+        engine_gpus: bool = False,
     ) -> None:
+        """Args: grace: seconds for a checkpoint; resources: of each run; engine_gpus: whether an engine has GPUs."""
         self._store = store
+        self._resources = resources or ResourcesSpec()
+        self._engine_gpus = engine_gpus
         self._executor = executor
         self._capacity = capacity
         self._progress = progress
@@ -181,7 +187,7 @@ class Scheduler(Generic[H]):
         """Prepare the folder and start the process; False when that did not work."""
         try:
             self._store.prepare(run)
-            job = make_job(self._store, self._capacity, run)
+            job = make_job(self._store, self._capacity, run, self._resources, engine_gpus=self._engine_gpus)
             handle = self._executor.start(job)
         except OSError as error:
             if is_full_disk_error(error):
@@ -291,16 +297,27 @@ class Scheduler(Generic[H]):
         )
 
 
-def make_job(store: Store, capacity: Capacity, run: PlannedRun) -> Job:
-    """The place of a run: its folder, its variables, its GPU."""
+def make_job(
+    store: Store,
+    capacity: Capacity,
+    run: PlannedRun,
+    resources: ResourcesSpec | None = None,
+    *,
+    engine_gpus: bool = False,
+) -> Job:
+    """The place of a run: its folder, its variables, its GPU or how many an engine shall give it."""
     from trivet.core.config import build
     from trivet.core.environment import EnvironmentConfig
 
-    pool = capacity.pool(run)
+    pool, asked = capacity.pool(run), resources or ResourcesSpec()
     environment = build(EnvironmentConfig, run.config["environment"])
+    split = {"TRIVET_STRATEGY": asked.strategy} if asked.processes > 1 else {}
+    wants = environment.device == "cuda" or (environment.device == "auto" and engine_gpus)
     return Job(
         run=run,
         folder=store.path(run).absolute(),
-        variables=environment.variables(),
+        variables={**environment.variables(), **split},
         gpu="" if pool == CPU else pool,
+        gpus=asked.devices if wants else 0,
+        resources=asked,
     )

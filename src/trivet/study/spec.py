@@ -23,6 +23,7 @@ from trivet.core.yamlfile import load_yaml
 from trivet.study.arms import MAX_RUNS, SEPARATOR, Arm, count_arms, resolve, sections
 from trivet.study.metrics import metric_problems
 from trivet.study.nulls import null_problems
+from trivet.study.resources import ResourcesSpec, resource_problems
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of studies: they become folders."""
@@ -63,23 +64,6 @@ class MetricSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ResourcesSpec:
-    """How much of the machine a study uses.
-
-    Examples:
-        >>> ResourcesSpec(slots=2).slots
-        2
-    """
-
-    slots: int = 0
-    """Runs at the same time; 0: as many as CPU cores / `environment.threads`, or one a GPU."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.slots <= 4096:
-            raise ValueError(f"`slots={self.slots}` must lie in [0, 4096]; 0 lets trivet decide")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StudySpec:
     r"""A study: base configuration, factors laid over it, seeds, metric.
 
@@ -106,7 +90,9 @@ class StudySpec:
     metric: MetricSpec
     """What is compared."""
     resources: ResourcesSpec = field(default_factory=ResourcesSpec)
-    """How much of the machine is used; does not change any result."""
+    """How much of a machine or cluster is used; is in no run's name, as it changes no result by more than rounding."""
+    executor: Literal["local", "slurm", "ray"] = field(default="local", metadata=UNSET_IS_LEFT_OUT)
+    """Where runs go: this machine, a Slurm cluster (`trivet[slurm]`), or a Ray cluster (`trivet[ray]`)."""
     null_arm: dict[str, str] = field(default_factory=dict, metadata=UNSET_IS_LEFT_OUT)
     """Factor → level of the arm that differs from the baseline by rounding alone, the other factors as in the baseline;
     empty: the arm that is the baseline but for `noise: {kind: rounding, bits: 24}`, if there is one."""
@@ -170,6 +156,7 @@ class StudySpec:
         arms = _check_arms(clean, factors, file, problems)
         if spec is not None:
             problems.extend(metric_problems(spec.metric.name, arms, file))
+            problems.extend(resource_problems(spec.resources, spec.executor, [arm.config for arm in arms], file))
         if problems or spec is None:
             raise ConfigError(problems)
         return spec

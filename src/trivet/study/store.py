@@ -236,10 +236,16 @@ def spec_changes(old: StudySpec, new: StudySpec) -> list[str]:
     """
     before, after = to_plain(old), to_plain(new)
     for content in (before, after):
-        content.pop("resources")
+        content.pop("executor", None)
+        resources = content.pop("resources")
+        content |= {name: resources[name] for name in _ROUNDING if name in resources}
     changes: list[str] = []
     _differences("", before, after, changes)
     return changes
+
+
+_ROUNDING = ("devices", "nodes", "strategy")
+"""Of `resources` what may move the last bits of a result; the rest changes nothing."""
 
 
 def _differences(key: str, before: Any, after: Any, changes: list[str]) -> None:

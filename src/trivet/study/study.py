@@ -10,17 +10,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trivet.core.errors import ConfigError, unknown_name
+from trivet.core.errors import ConfigError
 from trivet.core.yamlfile import load_yaml
 from trivet.study.arms import check
-from trivet.study.capacity import Capacity, measure_capacity
-from trivet.study.executors.base import Executor, shell_line
+from trivet.study.capacity import Capacity
+from trivet.study.executors.base import Engine, Executor, shell_line
 from trivet.study.executors.local import LocalExecutor
+from trivet.study.executors.make import capacity_of, machine_of, make_executor
 from trivet.study.failures import is_full_disk_error
 from trivet.study.lookbook import LookBook
 from trivet.study.plan import PlannedRun, plan
 from trivet.study.progress import LogProgress, Progress
 from trivet.study.record import Record
+from trivet.study.resources import machine_problems, resource_problems
 from trivet.study.results import Results, folder_notes
 from trivet.study.scheduler import GRACE_SECONDS, Outcome, Scheduler, make_job
 from trivet.study.spec import StudySpec
@@ -29,9 +31,6 @@ from trivet.study.store import Store
 
 LOOKS = 4
 """Looks of a new plan."""
-
-EXECUTORS = ("local",)
-"""Names that `Study.run` takes."""
 
 
 class Study:
@@ -121,13 +120,13 @@ class Study:
             for run in self.plan():
                 if self.store.record(run).state in ("pending", "failed"):
                     self.store.prepare(run)
-                    job = make_job(self.store, capacity, run)
+                    job = make_job(self.store, capacity, run, self.spec.resources)
                     lines.append(shell_line(executor.command(job), job.variables))
         return lines
 
     def run(
         self,
-        executor: str | Executor[Any] = "local",
+        executor: str | Executor[Any] = "",
         slots: int = 0,
         progress: Progress | None = None,
         *,
@@ -142,7 +141,7 @@ class Study:
         once and kept in `looks.json`.
 
         Args:
-            executor: `local`, or an object that places runs.
+            executor: `local`, `slurm`, `ray`, or an object that places runs; empty: as the study says.
             slots: Runs at the same time; 0: as the study says, else as many as fit.
             progress: Told what happens; log lines when left out.
             grace: Seconds a run has for its checkpoint when the study is stopped.
@@ -150,7 +149,9 @@ class Study:
             looks: With `until_decided`: how many looks a new plan has, at least 1.
 
         Raises:
-            ConfigError: Something cannot run; nothing was started.
+            ConfigError: Something cannot run, or asks for more than there is; nothing was started.
+            MissingExtraError: The executor's package is not installed; nothing was started.
+            WorkerError: A machine of the executor's cannot run the study; what was started is stopped.
             MissingDataError: Data are not on this machine; nothing was started.
             StudyBusy: Another process is running this study (a `RunFolderError`); nothing was started.
             StudyInterrupted: A signal stopped it in order (a `KeyboardInterrupt`); the same call resumes.
@@ -161,8 +162,8 @@ class Study:
         book = self._book(looks) if until_decided else None
         if slots < 0:
             raise ValueError(f"`slots={slots}` must be ≥ 0; 0 lets trivet decide")
-        place = make_executor(executor)
-        capacity = measure_capacity(slots or self.spec.resources.slots)
+        place = self._executor(executor)
+        capacity = capacity_of(place, slots or self.spec.resources.slots, self.spec.resources, len(self.plan()))
         shown = progress if progress is not None else LogProgress()
         outcome = Outcome()
         try:
@@ -177,6 +178,21 @@ class Study:
                 raise
             outcome.disk_full = str(error)
         return self._conclude(outcome)
+
+    def _executor(self, executor: str | Executor[Any]) -> Executor[Any]:
+        """The executor, after a look at whether its largest machine can hold a run."""
+        asked, name = self.spec.resources, executor or self.spec.executor
+        configs = [arm.config for arm in self.spec.arms(file=self._file)]
+        kind = name if isinstance(name, str) else type(name).__name__.removesuffix("Executor").lower()
+        problems = resource_problems(asked, kind, configs, self._file)
+        if problems:
+            raise ConfigError(problems)
+        place = make_executor(name, asked, self.folder)
+        problems = machine_problems(asked, machine_of(place), configs, strict=isinstance(place, Engine))
+        if problems:
+            place.close()
+            raise ConfigError(problems)
+        return place
 
     def _book(self, looks: int) -> LookBook:
         """The plan of looks in the folder, or a new one."""
@@ -206,7 +222,11 @@ class Study:
 
         def run_all(part: list[PlannedRun]) -> Outcome:
             records = self.store.records(part)
-            outcome = Scheduler(self.store, place, capacity, shown, grace=grace).run(part, records, signals)
+            gpus = isinstance(place, Engine) and place.largest().gpus != 0
+            scheduler = Scheduler(
+                self.store, place, capacity, shown, grace=grace, resources=self.spec.resources, engine_gpus=gpus
+            )
+            outcome = scheduler.run(part, records, signals)
             self._remember(outcome, records)
             return outcome
 
@@ -249,19 +269,6 @@ class Study:
         if outcome.interrupted:
             raise StudyInterrupted(f"stopped by a signal; {how_far}", outcome.interrupted, results)
         return results
-
-
-def make_executor(executor: str | Executor[Any]) -> Executor[Any]:
-    """The executor of a name, or the object itself.
-
-    Raises:
-        ValueError: There is no executor of that name.
-    """
-    if not isinstance(executor, str):
-        return executor
-    if executor == "local":
-        return LocalExecutor()
-    raise ValueError(unknown_name("executor", executor, EXECUTORS))
 
 
 def _own_folder(path: Path, spec: StudySpec) -> Path | None:

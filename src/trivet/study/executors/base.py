@@ -1,7 +1,7 @@
 """What an executor is: something that takes one run's command line, says when it ended, and can stop it.
 
 An executor only *places* the command; what runs, and how it is isolated, is the same everywhere. To add one, write a
-class with these methods in a file beside this one and name it in `trivet.study.study.make_executor`.
+class with these methods in a file beside this one and name it in `trivet.study.executors.make`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
+from trivet.core.errors import TrivetError
 from trivet.study.plan import PlannedRun
+from trivet.study.resources import Machine, ResourcesSpec
 
 RUN_COMMAND = (sys.executable, "-m", "trivet.tasks")
 """What runs a run folder, given as the next argument."""
@@ -33,12 +35,26 @@ class Job:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that must be set before the process imports torch."""
     gpu: str = ""
-    """The one GPU it may see; empty: no restriction."""
+    """The GPU it may see, or several with commas between them; empty: no restriction."""
+    gpus: int = 0
+    """GPUs of each node that an engine shall give it."""
+    resources: ResourcesSpec = field(default_factory=ResourcesSpec)
+    """What the study says of devices, nodes and limits."""
 
     @property
     def is_command(self) -> bool:
         """Whether the run is a command of the user's, which needs no torch."""
         return bool(self.run.config["task"].get("command"))
+
+    @property
+    def is_split(self) -> bool:
+        """Whether torchrun starts several processes of this run."""
+        return self.resources.processes > 1 and not self.is_command
+
+    @property
+    def threads(self) -> int:
+        """CPU cores that it uses on each node."""
+        return int(self.run.config["environment"]["threads"]) * self.resources.devices
 
     @property
     def device_variables(self) -> dict[str, str]:
@@ -56,6 +72,17 @@ class Exit:
     """Seconds between the request and the start of the process."""
     ran: float
     """Seconds the process lived."""
+
+
+class WorkerError(TrivetError):
+    """What the engine gave a run cannot run it, such as a worker without trivet; the study stops before more is tried.
+
+    Examples:
+        >>> WorkerError("no trivet there").exit_code
+        2
+    """
+
+    exit_code = 2
 
 
 class Executor(Protocol[H]):
@@ -93,6 +120,33 @@ class Executor(Protocol[H]):
     def start_seconds(self) -> float:
         """Seconds spent so far on getting ready, such as importing torch once."""
         ...
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """An executor that asks somebody else for machines has this too."""
+
+    def largest(self) -> Machine:
+        """The largest machine that a run can get."""
+        ...
+
+
+HEAD = "{head}"
+"""Stands in a command of several nodes for host and port of the first one."""
+
+
+def run_words(job: Job, command: Sequence[str] = RUN_COMMAND) -> list[str]:
+    """The command line of a job: `command` and its folder, started by torchrun where a run has several processes."""
+    words = [*command, str(job.folder)]
+    if not job.is_split:
+        return words
+    asked = job.resources
+    meeting = ["--standalone"]
+    if asked.nodes > 1:
+        meeting = [f"--nnodes={asked.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={HEAD}"]
+        meeting += [f"--rdzv-id={job.run.run_id}"]
+    launcher = ["-m", "torch.distributed.run", *meeting, f"--nproc-per-node={asked.devices}"]
+    return [words[0], *launcher, *words[1:]]
 
 
 def shell_line(command: Sequence[str], variables: Mapping[str, str]) -> str:

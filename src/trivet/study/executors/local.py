@@ -1,8 +1,8 @@
 """Runs on this machine: by a warm server for each set of environment variables, or each in a process of its own.
 
-A run whose task is a command of the user's needs no torch and gets a plain process, and so does every run when the
-server cannot start. A server that dies is started once more; the runs that died with it count as killed by a signal.
-Every run leads a process group of its own, so that stopping it stops whatever it started.
+A run whose task is a command of the user's needs no torch and gets a plain process, and so do torchrun and every run
+when the server cannot start. A server that dies is started once more; the runs that died with it count as killed by a
+signal. Every run leads a process group of its own, so that stopping it stops whatever it started.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trivet.core.runfolder import RunFolder
-from trivet.study.executors.base import RUN_COMMAND, Exit, Job, child_environment
+from trivet.study.executors.base import RUN_COMMAND, Exit, Job, child_environment, run_words
 from trivet.study.executors.server import WarmServer
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class LocalExecutor:
 
     def command(self, job: Job) -> list[str]:
         """See `Executor`."""
-        return [*self._command, str(job.folder)]
+        return run_words(job, self._command)
 
     def start(self, job: Job) -> LocalHandle:
         """See `Executor`."""
@@ -119,7 +119,7 @@ class LocalExecutor:
         """Hand the job to a living server, or start a process."""
         job = handle.job
         handle.server = None
-        if self._warm and not job.is_command:
+        if self._warm and not job.is_command and not job.is_split:
             server = self._server(job)
             if server is not None and server.request(str(job.folder), job.device_variables):
                 handle.server = server
