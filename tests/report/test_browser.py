@@ -27,8 +27,8 @@ FLAGS = ["--headless", "--no-sandbox", "--no-first-run", "--hide-scrollbars", "-
 FLAGS += ["--virtual-time-budget=10000", *(f"--disable-{name}" for name in QUIET)]
 FRAME = """<!doctype html><body><iframe style="width:{width}px;height:900px;border:0" srcdoc="{page}"></iframe><script>
 const look = () => {{
-  const inner = document.querySelector("iframe").contentDocument.documentElement;
-  if (inner.dataset.ready !== "yes") return setTimeout(look, 50);
+  const inner = document.querySelector("iframe").contentDocument?.documentElement;  // null for a moment at the start
+  if (inner?.dataset.ready !== "yes") return setTimeout(look, 50);
   Object.assign(document.documentElement.dataset, inner.dataset);
   document.body.innerHTML = inner.querySelector("body").innerHTML;
 }};
