@@ -151,10 +151,11 @@ def figure(results: Results, scale: int = 5) -> str:
     if not rows:
         raise SystemExit(f"{results.folder}: no run has left pictures")
     label_width, gap, parts, top = 150, 10, [], 8
+    drawn = {arm for row in rows for arm in row["arms"]}
     for row in rows:
         content = base64.b64decode(row["png"])
         width, height = (int.from_bytes(content[at : at + 4], "big") * scale for at in (16, 20))
-        arms = "all arms" if len(row["arms"]) == len(results.arms) else ", ".join(row["arms"])
+        arms = "all arms" if len(row["arms"]) == len(drawn) else ", ".join(row["arms"])
         parts.append(
             f'<text x="0" y="{top + height / 2 - 4}" font-weight="600">{html.escape(row["label"])}</text>'
             f'<text x="0" y="{top + height / 2 + 14}">{html.escape(arms)}</text>'
