@@ -37,6 +37,11 @@ def test_step_is_torch_multistep() -> None:
     assert _ours(LRScheduleConfig(name="step")) == pytest.approx(torch_rates, rel=1e-9)
 
 
+def test_linear_is_torch_linear() -> None:
+    torch_rates = _rates(lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=STEPS))
+    assert _ours(LRScheduleConfig(name="linear", final=0.1)) == pytest.approx(torch_rates, rel=1e-9)
+
+
 def test_warmup_then_cosine_is_torch_sequence() -> None:
     def sequence(optimizer):
         warm = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / 8, total_iters=7)
@@ -47,7 +52,7 @@ def test_warmup_then_cosine_is_torch_sequence() -> None:
 
 
 @given(
-    name=st.sampled_from(["constant", "cosine", "step"]),
+    name=st.sampled_from(["constant", "cosine", "linear", "step"]),
     steps=st.integers(1, 300),
     warmup=st.integers(0, 299),
     final=st.floats(0, 1),

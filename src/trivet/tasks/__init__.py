@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trivet.tasks.language_model_config import LanguageModelConfig
     from trivet.tasks.node_classification_config import NodeClassificationConfig
     from trivet.tasks.run import run_task
+    from trivet.tasks.text_classification_config import TextClassificationConfig
     from trivet.tasks.video_prediction_config import VideoPredictionConfig
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "NodeClassificationConfig",
     "RunConfig",
     "TaskConfig",
+    "TextClassificationConfig",
     "VideoPredictionConfig",
     "run_task",
 ]
@@ -43,6 +45,7 @@ __getattr__, __dir__ = attach(
         "NodeClassificationConfig": ".node_classification_config",
         "RunConfig": ".config",
         "TaskConfig": ".config",
+        "TextClassificationConfig": ".text_classification_config",
         "VideoPredictionConfig": ".video_prediction_config",
         "run_task": ".run",
     },

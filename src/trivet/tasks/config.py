@@ -116,7 +116,7 @@ def _rate_problems(task: TaskConfig, training: TrainingConfig, file: str) -> lis
     """A problem where the learning rate waits for a metric that the task does not have."""
     if training.schedule.name != "plateau" or "valid_loss" in task.reported:
         return []
-    allowed = f"constant, cosine, step: {task.name} has no validation part whose loss `plateau` could watch"
+    allowed = f"constant, cosine, linear, step: {task.name} has no validation part whose loss `plateau` could watch"
     return [Problem(file, "training.schedule.name", "'plateau'", allowed)]
 
 

@@ -24,6 +24,7 @@ TASKS: Mapping[str, tuple[str, str]] = {
     DEFAULT: ("image_classification", "ImageClassificationConfig"),
     "language-model": ("language_model", "LanguageModelConfig"),
     "node-classification": ("node_classification", "NodeClassificationConfig"),
+    "text-classification": ("text_classification", "TextClassificationConfig"),
     "video-prediction": ("video_prediction", "VideoPredictionConfig"),
     "autoencoding": ("autoencoding", "AutoencodingConfig"),
     COMMAND: (COMMAND, "CommandConfig"),

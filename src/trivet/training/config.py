@@ -76,9 +76,9 @@ class LRScheduleConfig:
         (0.5, 0.75)
     """
 
-    name: Literal["constant", "cosine", "step", "plateau"] = "constant"
-    """`constant`, half a `cosine` from 1 to `final`, `step`: times `gamma` at each milestone, or `plateau`: times
-    `gamma` whenever an evaluation finds no lower `valid_loss` than all before."""
+    name: Literal["constant", "cosine", "linear", "step", "plateau"] = "constant"
+    """`constant`, half a `cosine` or `linear` from 1 to `final`, `step`: times `gamma` at each milestone, or `plateau`:
+    times `gamma` whenever an evaluation finds no lower `valid_loss` than all before."""
     warmup_steps: int = 0
     """Steps over which the rate grows linearly from lr / warmup_steps to lr."""
     milestones: tuple[float, ...] = (0.5, 0.75)
@@ -88,7 +88,7 @@ class LRScheduleConfig:
     hold_steps: int = 0
     """Steps at the start whose evaluations do not count for `plateau`, such as those of a learning deficit."""
     final: float = 0.0
-    """Fraction of the rate at which `cosine` would arrive one step after the last."""
+    """Fraction of the rate at which `cosine` and `linear` would arrive one step after the last."""
 
     def __post_init__(self) -> None:
         _at_least("warmup_steps", self.warmup_steps, 0, "use 0 for none")

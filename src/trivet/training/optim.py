@@ -56,6 +56,7 @@ def lr_factor(config: LRScheduleConfig, step: int, total_steps: int) -> float:
     - warm-up, step < w: (step + 1) / w;
     - constant, and plateau before its first reduction: 1;
     - cosine: final + (1 - final) · (1 + cos(π · (step - w) / (T - w))) / 2;
+    - linear: final + (1 - final) · (T - step) / (T - w);
     - step: gamma to the power of how many milestones m have step ≥ round(m · T).
 
     Args:
@@ -78,6 +79,8 @@ def lr_factor(config: LRScheduleConfig, step: int, total_steps: int) -> float:
     if config.name == "cosine":
         done = (step - warmup) / (total_steps - warmup)
         return config.final + (1 - config.final) * (1 + math.cos(math.pi * done)) / 2
+    if config.name == "linear":
+        return config.final + (1 - config.final) * (total_steps - step) / (total_steps - warmup)
     if config.name == "step":
         passed = sum(step >= round(point * total_steps) for point in config.milestones)
         return config.gamma**passed
