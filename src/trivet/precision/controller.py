@@ -38,6 +38,7 @@ from trivet.precision.plan import Bits, Override, RolePlan
 from trivet.precision.roles import RoleSchedules
 from trivet.precision.scope import ScopedForward
 from trivet.precision.sites import Site
+from trivet.training.ranks import Ranks
 
 _log = logging.getLogger(__name__)
 
@@ -136,6 +137,19 @@ class PrecisionController:
             self._state.groups[pattern].set_evaluation(most)
         self._set(0)
         self._state.set_key(self._seed, 0, self._rank)
+
+    def share(self, ranks: Ranks) -> None:
+        """Say that the processes of a training see equal parts of one batch, cut along the first dimension.
+
+        Then ranges are those of the whole batch, and gradients are rounded with the noise that one process would give
+        them, so that N processes take the steps of one. Every process must call it, and make the same passes.
+
+        Args:
+            ranks: Which process this is.
+        """
+        self._rank = 0 if ranks.size > 1 else self._rank
+        self._state.ranks = ranks
+        self._state.set_key(self._seed, self.last_step, self._rank)
 
     def _sites(self) -> list[Site]:
         return [site for cover in self._covers.values() for site in cover.sites.values()]

@@ -49,6 +49,10 @@ from trivet.precision.rounding import (
     round_to_grid,
     widen,
 )
+from trivet.training.ranks import Ranks
+
+ALONE = Ranks()
+"""One process, which holds whole tensors."""
 
 Probe = Callable[[torch.Tensor, torch.Tensor], None]
 """Looks at a tensor and at what it was rounded to."""
@@ -124,6 +128,7 @@ class Quantizer(Protocol):
         *,
         mode: str,
         buffers: Buffers | None = None,
+        ranks: Ranks = ALONE,
     ) -> torch.Tensor:
         """Round with one range, straight-through.
 
@@ -134,6 +139,7 @@ class Quantizer(Protocol):
             counter: Raised by the number of elements that were not finite.
             mode: Range to take: update (that of x, which the running one takes in), current (that of x) or running.
             buffers: Memory for the result.
+            ranks: Processes that hold the other parts of the same tensor.
         """
         ...
 
@@ -163,9 +169,10 @@ class AffineQuantizer:
         *,
         mode: str,
         buffers: Buffers | None = None,
+        ranks: Ranks = ALONE,
     ) -> torch.Tensor:
         """Round with one range, straight-through; see `Quantizer.activation`."""
-        if in_eager_cpu(x) and (found := plain_range(widen(x.detach()))) is not None:
+        if ranks.size == 1 and in_eager_cpu(x) and (found := plain_range(widen(x.detach()))) is not None:
             low, high = ranges.in_mode_plain(*found, mode)
             double, within = x.dtype == torch.float64, mode != "running"
             grid = plain_grid(low, high, levels.item(), double=double, within=within)
@@ -174,7 +181,7 @@ class AffineQuantizer:
             low, high, bad = finite_range(widen(x))
             if bad is not None:
                 counter.add(bad)
-            low, high = ranges.in_mode(low, high, mode)
+            low, high = ranges.in_mode(*ranks.widest(low, high), mode)
             grid = make_grid(low, high, levels)
         return _RoundToGrid.apply(x, *grid, bad is not None)
 
@@ -201,16 +208,17 @@ class PublishedQuantizer:
         *,
         mode: str,
         buffers: Buffers | None = None,
+        ranks: Ranks = ALONE,
     ) -> torch.Tensor:
         """Round with one range, straight-through; see `Quantizer.activation`."""
-        if in_eager_cpu(x) and (found := plain_extremes(widen(x.detach()))) is not None:
+        if ranks.size == 1 and in_eager_cpu(x) and (found := plain_extremes(widen(x.detach()))) is not None:
             low, high = ranges.in_mode_plain(*found, mode)
             if math.isfinite(high - low):
                 grid = published_grid(low, high, levels.item(), double=x.dtype == torch.float64)
                 return _RoundPlain.apply(x, grid, buffers)
         with torch.no_grad():
             low, high = raw_range(widen(x))
-            low, high = ranges.in_mode(low, high, mode)
+            low, high = ranges.in_mode(*ranks.widest(low, high), mode)
         return _PublishedRound.apply(x, low, high - low, levels)
 
 
@@ -233,6 +241,7 @@ def quantize_output_gradient(
     published: bool,
     by_position: bool,
     probe: Probe | None = None,
+    ranks: Ranks = ALONE,
 ) -> torch.Tensor:
     """Mark a layer's output so that its gradient is rounded, stochastically, before it reaches the layer.
 
@@ -244,11 +253,12 @@ def quantize_output_gradient(
         published: Round as the reference code.
         by_position: Published ranges per position: over the first and the last dimension only.
         probe: Called with the gradient and the rounded one.
+        ranks: Processes that hold the other parts of the same tensor.
 
     Returns:
         The output, with the same values.
     """
-    return _RoundGradient.apply(y, levels, offset, counter.tensor, published, by_position, probe)
+    return _RoundGradient.apply(y, levels, offset, counter.tensor, published, by_position, probe, ranks)
 
 
 class _RoundToGrid(torch.autograd.Function):
@@ -307,11 +317,12 @@ class _RoundGradient(torch.autograd.Function):
         published: bool,
         by_position: bool,
         probe: Probe | None,
+        ranks: Ranks,
     ) -> torch.Tensor:
         # Not save_for_backward: the bits and the counter change in place between forward and backward of
         # accumulated batches, which is meant.
         ctx.levels, ctx.offset, ctx.counter = levels, offset, counter
-        ctx.published, ctx.by_position, ctx.probe = published, by_position, probe
+        ctx.published, ctx.by_position, ctx.probe, ctx.ranks = published, by_position, probe, ranks
         if torch.compiler.is_compiling():
             return y.clone()  # fused away by the compiler
         # Returned as changed in place, the output is no view: ReLU(inplace=True) may follow.
@@ -322,12 +333,12 @@ class _RoundGradient(torch.autograd.Function):
     @once_differentiable
     def backward(  # pyrefly: ignore[bad-override]
         ctx: Any, *grads: torch.Tensor
-    ) -> tuple[torch.Tensor, None, None, None, None, None, None]:
+    ) -> tuple[torch.Tensor, None, None, None, None, None, None, None]:
         grad = grads[0]
         # Counted here, before this function makes more.
         references = 0 if torch.compiler.is_compiling() else sys.getrefcount(grad)
         if grad.numel() == 0:
-            return grad, None, None, None, None, None, None
+            return grad, None, None, None, None, None, None, None
         wide = widen(grad)
         noise = noise_like(wide, ctx.offset)
         grid = _gradient_grid(ctx, wide)
@@ -339,12 +350,12 @@ class _RoundGradient(torch.autograd.Function):
             rounded = round_plain(wide, grid, noise)
         if ctx.probe is not None:
             ctx.probe(wide, rounded)
-        return rounded.to(grad.dtype), None, None, None, None, None, None
+        return rounded.to(grad.dtype), None, None, None, None, None, None, None
 
 
 def _gradient_grid(ctx: Any, wide: torch.Tensor) -> PlainGrid | PublishedGrid | None:
     """The grid of a gradient as numbers, where that is possible."""
-    if not in_eager_cpu(wide) or (ctx.published and ctx.by_position):
+    if not in_eager_cpu(wide) or (ctx.published and ctx.by_position) or ctx.ranks.size > 1:
         return None
     double = wide.dtype == torch.float64
     if ctx.published:
@@ -357,10 +368,11 @@ def _gradient_grid(ctx: Any, wide: torch.Tensor) -> PlainGrid | PublishedGrid | 
 def _rounded_gradient(ctx: Any, wide: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """A gradient rounded with tensors of ranges."""
     if ctx.published:
-        low, high = raw_range(wide, (0, -1) if ctx.by_position else ())
+        low, high = ctx.ranks.widest(*raw_range(wide, (0, -1) if ctx.by_position else ()))
         return published_round(wide, low, high - low, ctx.levels, noise)
     low, high, bad = finite_range(wide)
     if bad is not None:
         ctx.counter.add_(bad)
+    low, high = ctx.ranks.widest(low, high)
     grid = make_grid(low, high, ctx.levels, stochastic=True)
     return round_to_grid(wide, grid, noise, keep_non_finite=bad is not None)

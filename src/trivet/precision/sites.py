@@ -20,8 +20,8 @@ from torch import nn
 
 from trivet.precision.checks import MAX_BITS
 from trivet.precision.counters import Counter
-from trivet.precision.noise import layer_salt, stream_offset
-from trivet.precision.quantizer import Quantizer, RunningRange, quantize_output_gradient
+from trivet.precision.noise import PERIOD, layer_salt, stream_offset
+from trivet.precision.quantizer import ALONE, Quantizer, RunningRange, quantize_output_gradient
 from trivet.precision.state import Dial, ModelState
 
 
@@ -172,7 +172,13 @@ class Site:
             counter = self.non_finite_inputs
             counter.move(x.device)
             rounded = self.quantizer.activation(
-                x, levels, self.range_of(operand), counter, mode=kind.mode, buffers=self.state.buffers
+                x,
+                levels,
+                self.range_of(operand),
+                counter,
+                mode=kind.mode,
+                buffers=self.state.buffers,
+                ranks=self.state.ranks if kind.scheduled else ALONE,
             )
         self._sample("activation", dial, x, rounded, kind)
         return rounded
@@ -193,13 +199,16 @@ class Site:
             return y
         self.non_finite_gradients.move(y.device)
         offset = self._noise_offset(y.device, advance=kind.recorded)
+        ranks = self.state.ranks
+        if ranks.size > 1:  # the place of this part in the noise of the whole batch
+            offset = (offset + ranks.rank * y.numel()) % PERIOD
         probe: Callable[[torch.Tensor, torch.Tensor], None] | None = None
         if kind.recorded and self._unsampled("gradient", dial):
             probe = GradientProbe(self, dial.bits)
         by_position = by_position and self.published
         levels, counter = dial.levels(y.device), self.non_finite_gradients
         return quantize_output_gradient(
-            y, levels, offset, counter, published=self.published, by_position=by_position, probe=probe
+            y, levels, offset, counter, published=self.published, by_position=by_position, probe=probe, ranks=ranks
         )
 
     def count(self, macs: int, device: torch.device) -> None:
@@ -207,7 +216,7 @@ class Site:
         self.calls.move(device)
         self.macs.move(device)
         self.calls.add(1)
-        self.macs.add(macs)
+        self.macs.add(macs * self.state.ranks.size)  # every process makes such a pass
 
     def settle(self) -> None:
         """Book the count under the bits in force; to be called before these change."""

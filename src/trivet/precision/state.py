@@ -20,6 +20,7 @@ import torch
 from trivet.precision.buffers import Buffers
 from trivet.precision.checks import MAX_BITS, check_bits
 from trivet.precision.noise import stream_key
+from trivet.training.ranks import Ranks
 
 if TYPE_CHECKING:
     from trivet.precision.scope import ScopedForward
@@ -137,6 +138,8 @@ class ModelState:
         self._key = Scalar(self.key_value, torch.int64)
         self.buffers = Buffers()
         """Memory that rounded activations take in turn."""
+        self.ranks = Ranks()
+        """The processes that see parts of one batch; ranges are taken over all."""
         self.devices = tuple(devices)
         """Devices of the layers."""
         self.prepare()

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from trivet.core.config import UNSET_IS_LEFT_OUT
 from trivet.core.errors import Problem
 
-ONE_PROCESS_TASKS = ("node-classification",)
-"""Tasks whose step has no batch that could be split over processes."""
+SPLIT_TASKS = ("image-classification", "language-model", "autoencoding")
+"""Tasks whose batch is split over processes."""
 
 ONE_PROCESS_SECTIONS = ("noise", "curvature")
 """Sections of a run that are computed by one process alone."""
@@ -112,9 +112,11 @@ def resource_problems(
         batch = int((config.get("training") or {}).get("batch_size", 0))
         if batch % resources.processes:
             found["batch"] = Problem(file, "training.batch_size", str(batch), allowed, "each takes an equal part")
-        reasons = [f"task {task['name']}"] if task.get("name") in ONE_PROCESS_TASKS else []
+        reasons = [f"task {task.get('name')}"] if task.get("name") not in SPLIT_TASKS else []
         reasons += [name for name in ONE_PROCESS_SECTIONS if config.get(name)]
         reasons += ["environment.backend: jax"] if config.get("environment", {}).get("backend") == "jax" else []
+        if (config.get("training") or {}).get("compile") and config.get("precision", {}).get("schedule"):
+            reasons.append("training.compile of a quantized model")
         for reason in reasons:
             found[reason] = Problem(
                 file, "resources.devices", f"{resources.devices} with {reason}", "1", "it is computed by one process"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -14,9 +15,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
         sys.stderr.write("usage: python -m trivet.tasks RUN_DIR | --serve\n")
         return 0 if arguments in (["-h"], ["--help"]) else 2
-    from trivet.tasks.run import run_task
+    from trivet.tasks.run import follow_task, run_task
 
-    return run_task(arguments[0])
+    return run_task(arguments[0]) if int(os.environ.get("RANK", "0")) == 0 else follow_task(arguments[0])
 
 
 if __name__ == "__main__":

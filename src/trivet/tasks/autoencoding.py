@@ -37,6 +37,7 @@ from trivet.tasks.precision import RunPrecision
 from trivet.tasks.task_config import options_of
 from trivet.training.batches import BatchOrder
 from trivet.training.job import Job
+from trivet.training.ranks import own_part
 
 EVALUATION_BATCH = 500
 """Pictures evaluated at a time; changes the last bits of `test_mse`, so it is fixed."""
@@ -75,7 +76,8 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     order = BatchOrder(num_examples=len(train), batch_size=training.batch_size, seed=derive(run.seed, "batches"))
 
     def loss(forward: nn.Module, step: int) -> Tensor:
-        pictures = feed(train[order.indices(step).numpy()])
+        (chosen,) = own_part(order.indices(step))
+        pictures = feed(train[chosen.numpy()])
         return F.mse_loss(forward(pictures), pictures)
 
     def evaluate() -> Mapping[str, float]:

@@ -31,6 +31,7 @@ from trivet.tasks.task_config import options_of
 from trivet.training.batches import BatchOrder, augment
 from trivet.training.config import TrainingConfig
 from trivet.training.job import Job
+from trivet.training.ranks import own_part
 
 quantizes = None
 """Which layers compute at few bits: the default of `quantize_`."""
@@ -136,7 +137,8 @@ class _Images:
         images = augment(
             self.train_images[chosen], shift=augmentation.shift, flip=augmentation.flip, seed=self.seed, step=step
         )
-        return self.normalize(images), self.train_labels[chosen]
+        images, labels = own_part(images, self.train_labels[chosen])
+        return self.normalize(images), labels
 
     def normalize(self, images: Tensor) -> Tensor:
         return ((images.float() - self.mean) / self.deviation).contiguous(memory_format=self.layout)

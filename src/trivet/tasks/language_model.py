@@ -33,6 +33,7 @@ from trivet.tasks.language_model_config import LanguageModelConfig, size_problem
 from trivet.tasks.precision import RunPrecision
 from trivet.tasks.task_config import options_of
 from trivet.training.job import Job
+from trivet.training.ranks import current, own_part
 
 EVALUATION_STREAMS = 10
 """Streams of an evaluation; changes the figures a little, so it is fixed."""
@@ -75,6 +76,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
 
     def loss(forward: nn.Module, step: int) -> Tensor:
         words, targets, first = streams.batch(step)
+        words, targets = own_part(words, targets)
         logits, state = forward(words, None if first else carried.state)
         carried.keep(state)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -157,13 +159,13 @@ class Carried:
         """Nothing to do: the loss has kept the state."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Both tensors, or None."""
-        return {"state": None if self.state is None else list(self.state)}
+        """Both tensors, of the streams of all processes, or None."""
+        return {"state": None if self.state is None else [current().whole(part, 1) for part in self.state]}
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         """Take back what `state_dict` gave."""
         found = state["state"]
-        self.state = None if found is None else (found[0], found[1])
+        self.state = None if found is None else (current().part(found[0], 1), current().part(found[1], 1))
 
 
 def mean_loss(model: nn.Module, words: Tensor, bptt: int, streams: int = EVALUATION_STREAMS) -> float:

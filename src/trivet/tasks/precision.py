@@ -15,6 +15,7 @@ from trivet.precision.cost import layer_macs
 from trivet.precision.inject import Filter, quantize_
 from trivet.tasks.config import RunConfig
 from trivet.training.job import Stepper
+from trivet.training.ranks import current
 
 FULL_PRECISION = 32
 
@@ -46,6 +47,7 @@ class RunPrecision:
                 evaluate_bits=config.evaluation_bits,
                 seed=derive(run.seed, "rounding"),
             )
+            self.controller.share(current())
         self.layers = layer_macs(model, example)
 
     @property

@@ -96,6 +96,26 @@ def run_task(run_dir: Path | str, work: Work | None = None) -> int:
         return error.exit_code
 
 
+def follow_task(run_dir: Path | str) -> int:
+    """Do the part of a process that torchrun started beside the first one, which alone writes and speaks."""
+    from trivet.core.processes import die_with_parent
+
+    die_with_parent(signal.SIGTERM)
+    folder = RunFolder(Path(run_dir))
+    setup_logging(logging.ERROR)
+    if folder.is_done:
+        return 0
+    stop = StopFlag()
+    with stop.installed():
+        try:
+            file = str(folder.config_path)
+            _train(build(RunConfig, load_yaml(folder.config_path), file=file), folder, stop, time.perf_counter())
+        except TrivetError as error:
+            logger.error("rank %s: %s", os.environ.get("RANK"), error)
+            return error.exit_code
+    return 0
+
+
 def _guarded(folder: RunFolder, work: Work) -> int:
     """Run and turn every failure into error.json and an exit code."""
     started = time.perf_counter()
@@ -105,7 +125,7 @@ def _guarded(folder: RunFolder, work: Work) -> int:
         with stop.installed():
             folder.write_result(work(folder, stop, started))
     except Stopped:
-        return 128 + stop.signal
+        return 128 + (stop.signal or signal.SIGTERM)  # another process may have been the one that was asked
     except (ConfigError, TrivetError) as error:
         logger.error("%s", error)
         _write_error(folder, error)
@@ -149,32 +169,41 @@ def _train(run: RunConfig, folder: RunFolder, stop: StopFlag, started: float) ->
     """Train a built-in task; None when it was stopped."""
     import torch
 
+    from trivet.core.seeding import derive, seed_everything
     from trivet.tasks.base import build_job
     from trivet.training.checkpoint import Checkpoints
     from trivet.training.environment import apply_environment, describe_environment
     from trivet.training.loop import fit
     from trivet.training.metrics import MetricsLog
+    from trivet.training.ranks import joined
 
     if run.training is None:
         raise ValueError("`training` is missing")
     realised = apply_environment(run.environment)
-    write_json(folder.environment_path, describe_environment(run.environment, realised))
-    for name in realised.not_realised:
-        logger.warning("environment.%s was not realised: it is %s", name, realised.to_dict()[name])
     device = torch.device(realised.device)
-    job = build_job(run, device)
-    end = fit(
-        job,
-        run.training,
-        device=device,
-        log=MetricsLog(folder.metrics_path),
-        checkpoints=Checkpoints(folder.checkpoint_path, key=digest(run)),
-        should_stop=stop,
-    )
+    with joined(device) as ranks:
+        if ranks.is_first:
+            content = describe_environment(run.environment, realised)
+            processes = {"processes": {"size": ranks.size, "strategy": ranks.strategy}} if ranks.size > 1 else {}
+            write_json(folder.environment_path, {**content, **processes})
+        for name in realised.not_realised:
+            logger.warning("environment.%s was not realised: it is %s", name, realised.to_dict()[name])
+        job = build_job(run, device)
+        if not ranks.is_first:
+            seed_everything(derive(run.seed, "training", "rank", ranks.rank))
+        end = fit(
+            job,
+            run.training,
+            device=device,
+            log=MetricsLog(folder.metrics_path),
+            checkpoints=Checkpoints(folder.checkpoint_path, key=digest(run)),
+            should_stop=stop,
+            ranks=ranks,
+        )
+        if end.outcome == "finished" and ranks.is_first and not ranks.is_sharded:
+            job.keep(folder.pictures_path)
     if end.outcome == "stopped":
         return None
-    if end.outcome == "finished":
-        job.keep(folder.pictures_path)
     return RunResult(
         outcome=end.outcome,
         metrics=end.metrics,

@@ -7,7 +7,10 @@ Guarantees: a resumed run does exactly the steps that an uninterrupted one would
 loss that is not finite ends the run as "diverged", at the same step on every device; asked to stop, it writes a
 checkpoint first.
 
-Not covered: several processes, gradient accumulation, early stopping.
+Under torchrun the batch of each step is split over the processes (`ranks.py`): they stop, diverge and evaluate
+together, and the checkpoint of N processes is that of one.
+
+Not covered: gradient accumulation, early stopping.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from trivet.training.job import Job, Stepper
 from trivet.training.layout import to_channels_last
 from trivet.training.metrics import MetricsLog
 from trivet.training.progress import Progress
+from trivet.training.ranks import Ranks
 
 __all__ = ["Fit", "Job", "Stepper", "fit"]
 
@@ -53,6 +57,7 @@ def fit(
     log: MetricsLog,
     checkpoints: Checkpoints,
     should_stop: Callable[[], bool] = lambda: False,
+    ranks: Ranks | None = None,
 ) -> Fit:
     """Train, resuming from the newest usable checkpoint.
 
@@ -63,6 +68,7 @@ def fit(
         log: Gets one row every `log_every` steps, at the job's `log_at`, at evaluations and at the end.
         checkpoints: Where to resume from and save to.
         should_stop: Asked before every step.
+        ranks: The processes that share the run; this one alone by default.
 
     Returns:
         Outcome, step, final metrics: those of `evaluate` and `train_loss`, the mean loss of the last ≤ 50 steps.
@@ -95,16 +101,18 @@ def fit(
     """
     if config.channels_last:
         to_channels_last(job.model, device)
-    run = Progress(job, config, log, checkpoints)
+    ranks = ranks or Ranks()
+    forward: Any = ranks.wrap(job.model)
+    run = Progress(job, config, log, checkpoints, ranks)
     run.resume()
-    forward: Any = torch.compile(job.model) if config.compile else job.model
+    forward = torch.compile(forward) if config.compile else forward
     autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.autocast == "bf16")
     parameters = [parameter for parameter in job.model.parameters() if parameter.requires_grad]
     job.model.train()
     run.start_clock()
 
     while run.step < config.steps:
-        if should_stop():
+        if ranks.any(should_stop()):
             return _end(run, "stopped" if run.settle() else "diverged")
 
         run.set_rate()
