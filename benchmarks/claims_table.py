@@ -240,10 +240,22 @@ ROWS: tuple[Claim, ...] = (
         says="a hypernetwork ranks candidate architectures",
         figures=(
             figure(
-                "ranking.md", r"\| predicted[^|]*\| #[^|]*\[#, #\]", "Kendall τ of predicted accuracy {0} [{1}, {2}]"
+                "ranking.md",
+                r"\| accuracy with predicted parameters \| # \(# to #\)",
+                "Kendall τ with trained accuracy: predicted accuracy {0} ({1} to {2})",
             ),
+            figure(
+                "ranking.md",
+                r"\(n = #\) \| with batch.*?\| fitted: node embeddings \| # \(# to #\)",
+                "regression on embeddings {1} ({2} to {3}), n = {0} networks",
+            ),
+            figure("ranking.md", r"\| parameters \| # \(# to #\)", "number of parameters {0} ({1} to {2})"),
         ),
-        verdict=correlated,
+        verdict=lambda c: (
+            "supported by embeddings; predicted accuracy alone is weak"
+            if number(c[1][2]) > number(c[2][2])
+            else "no better than counting parameters"
+        ),
         why_not="a hundred networks have not been trained yet",
         again="`trivet ghn rank fashion-small --networks 100`",
     ),
