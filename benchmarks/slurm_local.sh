@@ -37,6 +37,7 @@ export SLURM_CONF="$root/slurm.conf"
 own=()
 finish() {
     for pid in "${own[@]}"; do kill "$pid" 2>/dev/null; done
+    wait 2>/dev/null
     [ -n "${KEEP:-}" ] || rm -rf "$root"
 }
 trap finish EXIT

@@ -55,6 +55,9 @@ def test_what_cannot_be_split_is_refused(resources: Any, executor: str, content:
 
 
 def test_what_can_be_split_is_not_refused() -> None:
+    own = {"base": {"task": {"name": "image-classification", "data": "fashion-mnist", "model": "resnet8"}}}
+    own["base"]["training"] = {"steps": 2, "batch_size": 8}
+    StudySpec.from_mapping({**COMMAND, **own, "metric": {"name": "test_loss"}, "resources": {"devices": 2}})
     assert resource_problems(ResourcesSpec(devices=2, nodes=2), "slurm", [config(), config(batch=4)]) == []
     assert resource_problems(ResourcesSpec(devices=3), "local", [config(task={"command": "torchrun …"})]) == []
 

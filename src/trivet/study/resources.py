@@ -18,9 +18,6 @@ from trivet.core.errors import Problem
 SPLIT_TASKS = ("image-classification", "language-model", "autoencoding")
 """Tasks whose batch is split over processes."""
 
-ONE_PROCESS_SECTIONS = ("noise", "curvature")
-"""Sections of a run that are computed by one process alone."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResourcesSpec:
@@ -91,7 +88,7 @@ def resource_problems(
         file: Named in the problems.
 
     Examples:
-        >>> config = {"task": {"name": "image-classification"}, "training": {"batch_size": 50}}
+        >>> config = {"task": {"name": "image-classification"}, "training": {"batch_size": 50}, "environment": {}}
         >>> print(resource_problems(ResourcesSpec(devices=4), "local", [config])[0])
         training.batch_size: found 50; allowed: a multiple of 4, the processes of a run; each takes an equal part
     """
@@ -112,16 +109,27 @@ def resource_problems(
         batch = int((config.get("training") or {}).get("batch_size", 0))
         if batch % resources.processes:
             found["batch"] = Problem(file, "training.batch_size", str(batch), allowed, "each takes an equal part")
-        reasons = [f"task {task.get('name')}"] if task.get("name") not in SPLIT_TASKS else []
-        reasons += [name for name in ONE_PROCESS_SECTIONS if config.get(name)]
-        reasons += ["environment.backend: jax"] if config.get("environment", {}).get("backend") == "jax" else []
-        if (config.get("training") or {}).get("compile") and config.get("precision", {}).get("schedule"):
-            reasons.append("training.compile of a quantized model")
-        for reason in reasons:
+        for reason in _one_process(config):
             found[reason] = Problem(
                 file, "resources.devices", f"{resources.devices} with {reason}", "1", "it is computed by one process"
             )
     return list(found.values())
+
+
+def _one_process(config: Mapping[str, Any]) -> list[str]:
+    """What of a run one process computes alone."""
+    precision, training = config.get("precision", {}), config.get("training") or {}
+    quantized = precision.get("schedule", "none") != "none"
+    name = config["task"].get("name")
+    found = {
+        f"task {name}": name not in SPLIT_TASKS,
+        "noise": config.get("noise", {}).get("kind", "none") != "none",
+        "curvature": bool(config.get("curvature", {}).get("at")),
+        "environment.backend: jax": config["environment"].get("backend") == "jax",
+        "training.compile of a quantized model": bool(training.get("compile")) and quantized,
+        "precision.execution": precision.get("execution", "simulated") != "simulated",
+    }
+    return [reason for reason, holds in found.items() if holds]
 
 
 def machine_problems(

@@ -1,4 +1,4 @@
-"""One process of a distributed test: trains the tiny hypernetwork and saves its parameters."""
+"""One process of a distributed test: trains the tiny hypernetwork, whole or in halves, and saves its parameters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 import torch
 
 from trivet.ghn.meta.config import MetaDataConfig, MetaTrainingConfig
-from trivet.ghn.meta.group import joined
+from trivet.ghn.meta.group import Group, joined
 from trivet.ghn.meta.images import Images, Split
 from trivet.ghn.meta.loop import meta_train
 from trivet.training.checkpoint import Checkpoints
 from trivet.training.metrics import MetricsLog
 
 
-def main(folder: Path) -> None:
+def train(folder: Path, group: Group, steps: int = 6) -> None:
+    """Train in a folder, from its checkpoint if there is one, until so many steps are done."""
     torch.set_num_threads(1)
     spec = importlib.util.spec_from_file_location("tiny", Path(__file__).with_name("conftest.py"))
     assert spec is not None
@@ -29,19 +30,28 @@ def main(folder: Path) -> None:
     images = Images(split, split, MetaDataConfig(image_size=12, channels=1, validation_images=8))
     config = MetaTrainingConfig(steps=6, warmup_steps=2, meta_batch=4, images=8, checkpoint_every=3, log_every=2)
     networks = [tiny.make_network(8, dropout=0.5), tiny.make_network(16, norm=False), tiny.make_network(24)]
+    asked = iter(range(steps + 1))
+    fit = meta_train(
+        tiny.TinyHypernetwork(),
+        tiny.tiny_predict,
+        networks,
+        images,
+        config,
+        seed=0,
+        log=MetricsLog(folder / "metrics.jsonl"),
+        checkpoints=Checkpoints(folder / "checkpoint"),
+        group=group,
+        should_stop=lambda: next(asked) >= steps,
+    )
+    folder.mkdir(exist_ok=True)
+    torch.save(fit.module.state_dict(), folder / f"rank-{group.rank}-of-{group.size}.pt")
+
+
+def main(root: Path) -> None:
     with joined(torch.device("cpu")) as group:
-        fit = meta_train(
-            tiny.TinyHypernetwork(),
-            tiny.tiny_predict,
-            networks,
-            images,
-            config,
-            seed=0,
-            log=MetricsLog(folder / "metrics.jsonl"),
-            checkpoints=Checkpoints(folder / "checkpoint"),
-            group=group,
-        )
-        torch.save(fit.module.state_dict(), folder / f"rank-{group.rank}-of-{group.size}.pt")
+        train(root / "two", group)
+        train(root / "half", group, steps=3)
+        train(root / "begun", group)
 
 
 if __name__ == "__main__":
