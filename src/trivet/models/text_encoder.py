@@ -52,15 +52,18 @@ class TextClassifier(nn.Module):
             nn.init.normal_(self.classifier.weight, std=getattr(config, "initializer_range", 0.02))
             nn.init.zeros_(self.classifier.bias)
 
-    def forward(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Logits [N, K] of token numbers [N, L]; `mask` is 1 at tokens and 0 at padding."""
-        given: dict[str, Tensor] = {"input_ids": tokens, "attention_mask": mask}
+    def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Logits [N, K] of token numbers [N, L]; `mask` is 1 at tokens and 0 at padding, None without padding."""
+        given: dict[str, Tensor] = (
+            {"input_ids": tokens} if mask is None else {"input_ids": tokens, "attention_mask": mask}
+        )
         if segments is not None and self.has_segments:
             given["token_type_ids"] = segments
         found: Any = self.encoder(**given)
         if self.classifier is None:
             return found.logits
-        weight = mask[..., None].to(found.last_hidden_state.dtype)
+        weight = torch.ones_like(tokens) if mask is None else mask
+        weight = weight[..., None].to(found.last_hidden_state.dtype)
         mean = (found.last_hidden_state * weight).sum(1) / weight.sum(1)
         return self.classifier(self.dropout(mean))
 
@@ -115,7 +118,7 @@ def load_text_classifier(
         for module in model.modules():
             if isinstance(module, nn.Embedding):
                 module.requires_grad_(False)
-    return model
+    return model.train()  # transformers hands out models in evaluation mode
 
 
 def token_numbers(

@@ -143,7 +143,7 @@ def _example(length: int) -> Batch:
 
 
 def _layers(model: nn.Module, device: torch.device, length: int) -> Sequence[LayerCost]:
-    return layer_macs(model, tuple(tensor.to(device) for tensor in _example(length)))
+    return layer_macs(model, _example(length)[0].to(device))
 
 
 class Texts:
