@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trivet.tasks.autoencoding_config import AutoencodingConfig
     from trivet.tasks.command_config import CommandConfig
     from trivet.tasks.config import RunConfig, TaskConfig
+    from trivet.tasks.detection_config import DetectionConfig
     from trivet.tasks.image_classification_config import AugmentConfig, ImageClassificationConfig
     from trivet.tasks.language_model_config import LanguageModelConfig
     from trivet.tasks.node_classification_config import NodeClassificationConfig
@@ -24,6 +25,7 @@ __all__ = [
     "AugmentConfig",
     "AutoencodingConfig",
     "CommandConfig",
+    "DetectionConfig",
     "ImageClassificationConfig",
     "LanguageModelConfig",
     "NodeClassificationConfig",
@@ -40,6 +42,7 @@ __getattr__, __dir__ = attach(
         "AugmentConfig": ".image_classification_config",
         "AutoencodingConfig": ".autoencoding_config",
         "CommandConfig": ".command_config",
+        "DetectionConfig": ".detection_config",
         "ImageClassificationConfig": ".image_classification_config",
         "LanguageModelConfig": ".language_model_config",
         "NodeClassificationConfig": ".node_classification_config",

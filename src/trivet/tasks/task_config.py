@@ -25,6 +25,7 @@ TASKS: Mapping[str, tuple[str, str]] = {
     "language-model": ("language_model", "LanguageModelConfig"),
     "node-classification": ("node_classification", "NodeClassificationConfig"),
     "text-classification": ("text_classification", "TextClassificationConfig"),
+    "detection": ("detection", "DetectionConfig"),
     "video-prediction": ("video_prediction", "VideoPredictionConfig"),
     "autoencoding": ("autoencoding", "AutoencodingConfig"),
     COMMAND: (COMMAND, "CommandConfig"),

@@ -1,0 +1,112 @@
+"""Annotations as COCO's json files hold them. Torch-free.
+
+    FOLDER/annotations/instances_PART.json    or FOLDER/PART.json, or FOLDER/PART/_annotations.coco.json
+    `images` (id, file_name), `annotations` (image_id, category_id, bbox [left, top, width, height], iscrowd),
+    `categories` (id, name)
+
+A `file_name` is looked for in FOLDER/PART, FOLDER/images/PART, FOLDER/images, FOLDER and beside the json file.
+
+Not covered: masks, captions, key points.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trivet.core.errors import MissingDataError
+from trivet.tasks.data.detection_data import Annotated
+from trivet.tasks.data.errors import UnusableDataError
+
+PREFIX, BESIDE = "instances_", "_annotations.coco.json"
+LISTS = ("images", "annotations", "categories")
+
+
+def coco_parts(folder: Path) -> dict[str, Path]:
+    """Parts by name, with their files."""
+    found = {path.parent.name: path for path in sorted(folder.glob(f"*/{BESIDE}"))}
+    found |= {path.stem: path for path in sorted(folder.glob("*.json"))}
+    found |= {path.stem.removeprefix(PREFIX): path for path in sorted(folder.glob(f"annotations/{PREFIX}*.json"))}
+    return found
+
+
+def read_coco(folder: Path, part: str, file: Path) -> list[Annotated]:
+    """The pictures of a part.
+
+    Args:
+        folder: The data set.
+        part: Its name.
+        file: The json file.
+
+    Raises:
+        MissingDataError: A picture is missing.
+        UnusableDataError: The file is damaged, or names a picture or a category that it does not have.
+    """
+    content = _content(file)
+    categories = {_key(row, "id", file): str(_key(row, "name", file)) for row in content["categories"]}
+    images = {_key(row, "id", file): row for row in content["images"]}
+    rows: dict[Any, list[dict[str, Any]]] = {number: [] for number in images}
+    for row in content["annotations"]:
+        image, category = _key(row, "image_id", file), _key(row, "category_id", file)
+        if image not in images:
+            raise UnusableDataError(f"{file}: an annotation of the image {image!r}, which `images` does not list")
+        if category not in categories:
+            allowed = ", ".join(f"{number} ({name})" for number, name in categories.items())
+            raise UnusableDataError(
+                f"{file}: an annotation of the category {category!r}, which `categories` does not list; allowed: "
+                f"{allowed}"
+            )
+        rows[image].append(row)
+    places = [folder / part, folder / "images" / part, folder / "images", folder, file.parent]
+    return [_annotated(images[number], rows[number], categories, places, file) for number in images]
+
+
+def _content(file: Path) -> dict[str, list[dict[str, Any]]]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnusableDataError(f"{file}: not a readable json file ({error})") from error
+    if not isinstance(content, dict) or not all(isinstance(content.get(name), list) for name in LISTS):
+        found = sorted(content) if isinstance(content, dict) else type(content).__name__
+        raise UnusableDataError(f"{file}: found {found}; allowed: an object with the lists {', '.join(LISTS)}")
+    if not all(isinstance(row, dict) for name in LISTS for row in content[name]):
+        raise UnusableDataError(f"{file}: {', '.join(LISTS)} must be lists of objects")
+    return content
+
+
+def _key(row: dict[str, Any], key: str, file: Path) -> Any:
+    value = row.get(key)
+    if not isinstance(value, (int, str)):
+        raise UnusableDataError(f"{file}: found {key}: {value!r} in {str(row)[:80]}; allowed: a number or a name")
+    return value
+
+
+def _annotated(
+    image: dict[str, Any], rows: list[dict[str, Any]], categories: dict[Any, str], places: list[Path], file: Path
+) -> Annotated:
+    name = str(_key(image, "file_name", file))
+    path = next((place / name for place in places if (place / name).is_file()), None)
+    if path is None:
+        looked = ", ".join(str(place) for place in places)
+        raise MissingDataError(f"{file}: the picture {name!r} is not there; looked for in {looked}")
+    height, width = image.get("height"), image.get("width")
+    stated = (height, width) if isinstance(height, int) and isinstance(width, int) and height and width else None
+    return Annotated(
+        name=name,
+        path=path,
+        stated_size=stated,
+        boxes=np.array([_corners(row, file) for row in rows], np.float64).reshape(-1, 4),
+        names=tuple(categories[row["category_id"]] for row in rows),
+        ignored=np.array([bool(row.get("iscrowd")) for row in rows], np.bool_),
+    )
+
+
+def _corners(row: dict[str, Any], file: Path) -> list[float]:
+    box = row.get("bbox")
+    if not isinstance(box, list) or len(box) != 4 or not all(isinstance(value, (int, float)) for value in box):
+        raise UnusableDataError(f"{file}: found bbox: {box!r}; allowed: [left, top, width, height]")
+    left, top, width, height = map(float, box)
+    return [left, top, left + width, top + height]
