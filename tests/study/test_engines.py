@@ -200,3 +200,22 @@ def test_submitits_local_mode_gives_the_results_of_this_machine(tmp_path: Path) 
         found[name] = {r.run_id: (r.state, dict(r.metrics), r.steps) for r in results.records}
     assert found["local"] == found["submitit"]
     assert {state for state, _, _ in found["local"].values()} == {"finished"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_ray_gives_the_results_of_this_machine(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray", reason="needs the extra ray")
+    found = {}
+    try:
+        ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
+        for name in ("local", "ray"):
+            results = Study(StudySpec.from_mapping(COMMAND), tmp_path / name).run(name, slots=2)
+            found[name] = {r.run_id: (r.state, dict(r.metrics), r.steps) for r in results.records}
+        threads = StudySpec.from_mapping({**COMMAND, "base": {**COMMAND["base"], "environment": {"threads": 3}}})  # type: ignore[dict-item]
+        with pytest.raises(ConfigError, match="at most 2, the cores of the largest Ray node"):
+            Study(threads, tmp_path / "wide").run("ray")
+    finally:
+        ray.shutdown()
+    assert found["local"] == found["ray"]
+    assert {state for state, _, _ in found["ray"].values()} == {"finished"}

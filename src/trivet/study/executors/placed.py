@@ -6,6 +6,7 @@ lacks is answered within moments, before time is spent. Not covered: storage tha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -129,13 +130,16 @@ def stop_running() -> None:
     """Let the command write its checkpoint and end; for engines that warn before they take the machine away."""
     for process in _running:
         _signal(process, signal.SIGTERM)
-        process.wait()
+        with contextlib.suppress(ChildProcessError):  # not process.wait: this may run inside it, as a signal handler
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 
 def _watch(process: subprocess.Popen[bytes]) -> int:
     """Wait for the end of a process; whatever asks this one to stop is passed on, and whatever is left is killed."""
     try:
-        return process.wait()
+        while True:  # in short waits: Ray's cancellation is seen between them only
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(0.5)
     except BaseException as stop:  # an engine's cancellation comes as KeyboardInterrupt or SystemExit
         _signal(process, signal.SIGTERM)
         try:
