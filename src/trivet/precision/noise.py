@@ -119,6 +119,30 @@ def noise_like(x: torch.Tensor, offset: int | torch.Tensor) -> torch.Tensor:
     return as_laid_out(flat, x)
 
 
+def noise_of_part(x: torch.Tensor, offset: int | torch.Tensor, *, rank: int, size: int, blocks: int) -> torch.Tensor:
+    """The noise that a part of a larger tensor has inside it.
+
+    Args:
+        x: Part number `rank` of `size` equal ones, in memory order; of `blocks` blocks one after another, each was cut.
+        offset: Where the noise of the larger tensor begins.
+        rank: Which part.
+        size: How many.
+        blocks: 1 where the first dimension was cut; more where it was the second, such as time steps.
+
+    Examples:
+        >>> whole = torch.zeros(2, 4)
+        >>> part = noise_of_part(whole[:, 2:], 5, rank=1, size=2, blocks=2)
+        >>> torch.equal(part, noise_like(whole, 5)[:, 2:])
+        True
+    """
+    if size == 1:
+        return noise_like(x, offset)
+    if blocks == 1:
+        return noise_like(x, (offset + rank * x.numel()) % PERIOD)
+    whole = x.new_empty((blocks, size, x.numel() // blocks))
+    return noise_like(whole, offset)[:, rank].reshape(x.shape)
+
+
 @lru_cache(maxsize=8)
 def _table(device: torch.device, periods: int) -> torch.Tensor:
     with torch.inference_mode(False), torch.no_grad():

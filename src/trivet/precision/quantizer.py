@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from trivet.precision.buffers import Buffers, is_subclass, is_unshared
 from trivet.precision.counters import Counter
-from trivet.precision.noise import noise_like
+from trivet.precision.noise import noise_of_part
 from trivet.precision.plain import (
     ChannelGrid,
     PlainGrid,
@@ -242,6 +242,7 @@ def quantize_output_gradient(
     by_position: bool,
     probe: Probe | None = None,
     ranks: Ranks = ALONE,
+    blocks: int = 1,
 ) -> torch.Tensor:
     """Mark a layer's output so that its gradient is rounded, stochastically, before it reaches the layer.
 
@@ -254,11 +255,12 @@ def quantize_output_gradient(
         by_position: Published ranges per position: over the first and the last dimension only.
         probe: Called with the gradient and the rounded one.
         ranks: Processes that hold the other parts of the same tensor.
+        blocks: Of how many blocks, one after another, each was cut into these parts.
 
     Returns:
         The output, with the same values.
     """
-    return _RoundGradient.apply(y, levels, offset, counter.tensor, published, by_position, probe, ranks)
+    return _RoundGradient.apply(y, levels, offset, counter.tensor, published, by_position, probe, ranks, blocks)
 
 
 class _RoundToGrid(torch.autograd.Function):
@@ -318,11 +320,13 @@ class _RoundGradient(torch.autograd.Function):
         by_position: bool,
         probe: Probe | None,
         ranks: Ranks,
+        blocks: int,
     ) -> torch.Tensor:
         # Not save_for_backward: the bits and the counter change in place between forward and backward of
         # accumulated batches, which is meant.
         ctx.levels, ctx.offset, ctx.counter = levels, offset, counter
         ctx.published, ctx.by_position, ctx.probe, ctx.ranks = published, by_position, probe, ranks
+        ctx.blocks = blocks
         if torch.compiler.is_compiling():
             return y.clone()  # fused away by the compiler
         # Returned as changed in place, the output is no view: ReLU(inplace=True) may follow.
@@ -333,14 +337,15 @@ class _RoundGradient(torch.autograd.Function):
     @once_differentiable
     def backward(  # pyrefly: ignore[bad-override]
         ctx: Any, *grads: torch.Tensor
-    ) -> tuple[torch.Tensor, None, None, None, None, None, None, None]:
+    ) -> tuple[torch.Tensor, None, None, None, None, None, None, None, None]:
         grad = grads[0]
         # Counted here, before this function makes more.
         references = 0 if torch.compiler.is_compiling() else sys.getrefcount(grad)
         if grad.numel() == 0:
-            return grad, None, None, None, None, None, None, None
+            return grad, None, None, None, None, None, None, None, None
         wide = widen(grad)
-        noise = noise_like(wide, ctx.offset)
+        ranks = ctx.ranks
+        noise = noise_of_part(wide, ctx.offset, rank=ranks.rank, size=ranks.size, blocks=ctx.blocks)
         grid = _gradient_grid(ctx, wide)
         if grid is None:
             rounded = _rounded_gradient(ctx, wide, noise)
@@ -350,7 +355,7 @@ class _RoundGradient(torch.autograd.Function):
             rounded = round_plain(wide, grid, noise)
         if ctx.probe is not None:
             ctx.probe(wide, rounded)
-        return rounded.to(grad.dtype), None, None, None, None, None, None, None
+        return rounded.to(grad.dtype), None, None, None, None, None, None, None, None
 
 
 def _gradient_grid(ctx: Any, wide: torch.Tensor) -> PlainGrid | PublishedGrid | None:

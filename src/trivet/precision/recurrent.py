@@ -146,13 +146,13 @@ def _count(sites: tuple[Site, ...], weights: _Weights, rows: int, device: torch.
 
 
 def _prepare(
-    kind: str, sites: tuple[Site, ...], weights: _Weights, x: torch.Tensor, this_pass: Pass
+    kind: str, sites: tuple[Site, ...], weights: _Weights, x: torch.Tensor, this_pass: Pass, steps: int = 1
 ) -> tuple[torch.Tensor, _Step]:
     """The product with the input for all rows, and what the steps need."""
     ih = sites[0]
     weight = ih.round_weight(weights.ih, (1,), this_pass)
     gates = functional.linear(ih.round_input(x, this_pass), weight, ih.round_bias(weights.b_ih, this_pass))
-    gates = ih.finish(gates, math.prod(gates.shape) * weight.shape[1], this_pass)
+    gates = ih.finish(gates, math.prod(gates.shape) * weight.shape[1], this_pass, blocks=steps)
     hr_site = sites[2] if weights.hr is not None else None
     rounded = weights._replace(
         hh=sites[1].round_weight(weights.hh, (1,), this_pass),
@@ -188,7 +188,7 @@ def _run(
     Returns:
         Outputs [rows, state], and the last state of all sequences.
     """
-    gates, step = _prepare(name, sites, weights, x, this_pass)
+    gates, step = _prepare(name, sites, weights, x, this_pass, len(lengths) if len(set(lengths)) == 1 else 1)
     parts = gates.split(lengths)
     outputs: list[torch.Tensor] = [gates] * len(lengths)
     ended: list[Tensors] = []

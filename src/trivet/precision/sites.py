@@ -20,7 +20,7 @@ from torch import nn
 
 from trivet.precision.checks import MAX_BITS
 from trivet.precision.counters import Counter
-from trivet.precision.noise import PERIOD, layer_salt, stream_offset
+from trivet.precision.noise import layer_salt, stream_offset
 from trivet.precision.quantizer import ALONE, Quantizer, RunningRange, quantize_output_gradient
 from trivet.precision.state import Dial, ModelState
 
@@ -183,7 +183,7 @@ class Site:
         self._sample("activation", dial, x, rounded, kind)
         return rounded
 
-    def finish(self, y: torch.Tensor, macs: int, kind: Pass, *, by_position: bool = False) -> torch.Tensor:
+    def finish(self, y: torch.Tensor, macs: int, kind: Pass, *, by_position: bool = False, blocks: int = 1) -> torch.Tensor:
         """Count the product, and mark its output so that the gradient will be rounded.
 
         Args:
@@ -191,6 +191,7 @@ class Site:
             macs: Multiply-accumulates.
             kind: Of this pass.
             by_position: Whether the published ranges of the gradient are per position.
+            blocks: Leading blocks of the output, such as time steps, that each hold all examples; 1: examples lead.
         """
         if kind.recorded:
             self.count(macs, y.device)
@@ -199,16 +200,21 @@ class Site:
             return y
         self.non_finite_gradients.move(y.device)
         offset = self._noise_offset(y.device, advance=kind.recorded)
-        ranks = self.state.ranks
-        if ranks.size > 1:  # the place of this part in the noise of the whole batch
-            offset = (offset + ranks.rank * y.numel()) % PERIOD
         probe: Callable[[torch.Tensor, torch.Tensor], None] | None = None
         if kind.recorded and self._unsampled("gradient", dial):
             probe = GradientProbe(self, dial.bits)
         by_position = by_position and self.published
         levels, counter = dial.levels(y.device), self.non_finite_gradients
         return quantize_output_gradient(
-            y, levels, offset, counter, published=self.published, by_position=by_position, probe=probe, ranks=ranks
+            y,
+            levels,
+            offset,
+            counter,
+            published=self.published,
+            by_position=by_position,
+            probe=probe,
+            ranks=self.state.ranks,
+            blocks=blocks,
         )
 
     def count(self, macs: int, device: torch.device) -> None:

@@ -33,7 +33,7 @@ class _AddUp(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
         total = grads[0].contiguous().clone()
         distributed.all_reduce(total)
         return total
@@ -56,7 +56,7 @@ def share_batch_norm_(model: nn.Module, ranks: Ranks) -> None:
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             module.__class__ = _shared(type(module))
-            module.num_processes = ranks.size
+            setattr(module, "num_processes", ranks.size)  # noqa: B010 - no attribute that the class declares
 
 
 @lru_cache

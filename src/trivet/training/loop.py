@@ -102,10 +102,11 @@ def fit(
     if config.channels_last:
         to_channels_last(job.model, device)
     ranks = ranks or Ranks()
-    forward: Any = ranks.wrap(job.model)
+    forward: Any = ranks.wrap(job.model)  # what the loss calls
     run = Progress(job, config, log, checkpoints, ranks)
     run.resume()
-    forward = torch.compile(forward) if config.compile else forward
+    if config.compile:
+        forward = torch.compile(forward)
     autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.autocast == "bf16")
     parameters = [parameter for parameter in job.model.parameters() if parameter.requires_grad]
     job.model.train()
