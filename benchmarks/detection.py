@@ -112,7 +112,7 @@ def study(folder: Path) -> str:
     seeds = [seed for seed in results.spec.seed_list if all(seed in found for found in values.values())]
     if len(seeds) < 2:
         raise SystemExit(f"{folder}: {len(seeds)} seeds finished in every arm; at least 2 are needed")
-    names = sorted({name for record in results.records if record.result for name in record.result.metrics})
+    names = sorted({name for record in results.records for name in record.metrics})
     names = [metric, *(name for name in names if name.startswith("test_") and name != metric)]
     rows: dict[str, dict[str, str]] = {}
     for arm in results.arms:
@@ -122,7 +122,8 @@ def study(folder: Path) -> str:
             rows[arm][name.removeprefix("test_")] = f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
         bitops = results.values("bitops", arm)
         rows[arm]["BitOPs a run"] = f"{np.mean([bitops[seed] for seed in seeds]):.2e}"
-    first, second = ([values[arm][seed] for seed in seeds] for arm in results.arms[:2])
+    arms = list(results.arms)
+    first, second = ([values[arm][seed] for seed in seeds] for arm in arms[:2])
     lost = len(results.spec.seed_list) - len(seeds)
     unfinished = f" ({lost} of the recipe not finished in both arms)" if lost else ""
     lines = [
@@ -130,7 +131,7 @@ def study(folder: Path) -> str:
         "",
         table(rows),
         "",
-        f"{results.arms[1]} against {results.arms[0]}, {metric}: {decide(first, second, margin=margin).sentence}",
+        f"{arms[1]} against {arms[0]}, {metric}: {decide(first, second, margin, names=(arms[0], arms[1])).sentence}",
         "",
         f"Equivalence within ±{margin:g}: {equivalence(first, second, margin=margin)}",
     ]

@@ -185,6 +185,11 @@ def test_a_hypernetwork_predicts_what_it_covers(tmp_path: Path, caplog: Any) -> 
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, random[name])}
     assert "init: " in caplog.text
     assert {"net.backbone.backbone.body.conv.weight", "net.head.regression_head.conv.0.0.weight"} <= changed
+    kept = dict(build_job(run_of({"init": {"ghn": ghn, "head": "keep"}}), CPU).model.named_parameters())
+    last = [name for name in kept if ".cls_logits." in name or ".bbox_reg." in name]
+    assert len(last) == 4
+    assert all(torch.equal(kept[name], random[name]) for name in last)
+    assert "net.head.regression_head.conv.0.0.weight" in {n for n, p in kept.items() if not torch.equal(p, random[n])}
 
 
 def test_batches_are_the_same_whoever_asks_and_mirrored_with_their_boxes() -> None:
