@@ -4,7 +4,8 @@ Three names do the work: `quantize_` makes the layers of a model compute at few 
 many bits at which step, and a `PrecisionController` moves the one along the other. Schedules, configuration and cost
 formulas load without torch; torch is imported by the first name that needs it.
 
-Not covered: number formats that run faster. Precision is simulated in float32, so BitOPs are saved on paper, not time.
+Precision is simulated in float32 by default, which saves BitOPs on paper and no time; `execution="native"` or "auto"
+computes in number formats of the device that are faster. Not covered: formats below 8 bits.
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ MIN_BITS = 1
 MAX_BITS = 32
 """32 bits stand for full precision: nothing is rounded."""
 
+EXECUTIONS = ("simulated", "native", "auto")
+"""How low precision can be executed."""
+
 
 def check_bits(name: str, bits: int, low: int = MIN_BITS, high: int = MAX_BITS) -> None:
     """Refuse a number of bits that is not a whole number between `low` and `high`.

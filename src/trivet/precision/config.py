@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from trivet.core.config import UNSET_IS_LEFT_OUT
 from trivet.core.errors import unknown_name
 from trivet.precision.base import Schedule
 from trivet.precision.catalog import ODD_CYCLES, PERIODS, TEN_SCHEDULES
-from trivet.precision.checks import MAX_BITS, check_bits, check_choice
+from trivet.precision.checks import EXECUTIONS, MAX_BITS, check_bits, check_choice
 from trivet.precision.combine import clip, join, offset, overlay, scale, snap
 from trivet.precision.combined import check_levels
 from trivet.precision.deficit import Deficit
@@ -223,6 +224,9 @@ class PrecisionConfig(ScheduleConfig):
     """A learning deficit laid over the schedule: start, length, bits."""
     windows: tuple[Deficit, ...] = ()
     """Probing windows laid over the schedule: a list of start, length, bits."""
+    execution: str = field(default="simulated", metadata=UNSET_IS_LEFT_OUT)
+    """simulated (rounded, computed in floating point), native (in the cheapest number format of the device that holds
+    the bits) or auto (in the fastest one)."""
     quantizer: str = "default"
     """default (zero is exact, finite ranges, own random numbers) or published (as in the reference code)."""
 
@@ -236,10 +240,18 @@ class PrecisionConfig(ScheduleConfig):
                 raise ValueError(unknown_name("schedule", self.schedule, (*KINDS, JOINED)))
             ScheduleConfig.__post_init__(self)
         check_choice("quantizer", self.quantizer, QUANTIZERS)
+        check_choice("execution", self.execution, EXECUTIONS)
+        if self.execution != "simulated" and self.quantizer == "published":
+            raise ValueError(
+                f"`execution={self.execution}` has no effect with quantizer='published', whose grid has no whole zero; "
+                "take quantizer: default"
+            )
         check_bits("grad_bits", self.grad_bits, low=0)
         check_bits("evaluate_bits", self.evaluate_bits, low=0)
         if self.schedule == "none":
             self._check_unused("grad_bits", "evaluate_bits", "deficit", "windows", "activation", "gradient")
+            if self.execution != "simulated":
+                raise ValueError(f"`execution={self.execution}` has no effect with schedule='none'; choose a schedule")
         if self.gradient is not None and self.grad_bits:
             raise ValueError(f"`grad_bits={self.grad_bits}` has no effect beside `gradient`; give one of the two")
 

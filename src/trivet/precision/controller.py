@@ -13,8 +13,11 @@ Weights, activations and gradients may follow schedules of their own (`roles`), 
 Which bits a forward pass uses: in training mode the schedule's, in evaluation mode the evaluation bits (q_max unless
 declared), and inside `at(bits)` those bits in either mode. Evaluation never runs at whatever bits the schedule is at.
 
-Not covered: execution in number formats that run faster (`execution="native"`): precision is simulated, so BitOPs are
-counted, and time is not saved.
+How low precision is executed is a choice: `simulated` rounds in floating point, which saves BitOPs on paper and no
+time; `native` computes each product in the cheapest number format of the device that holds its bits, and `auto` in the
+fastest one that does, measured once (`native.py`). `seconds` shows what each level really takes.
+
+Not covered: other execution than simulated under `torch.compile`.
 """
 
 from __future__ import annotations
@@ -30,10 +33,14 @@ from torch import nn
 
 from trivet.core.errors import TrivetError, unknown_name
 from trivet.precision.base import Schedule
-from trivet.precision.checks import check_bits, check_whole
+from trivet.precision.buffers import keep_freed_memory
+from trivet.precision.checks import EXECUTIONS, check_bits, check_choice, check_whole
+from trivet.precision.choice import chosen, take_over
 from trivet.precision.discover import is_layer
+from trivet.precision.formats import support_of
 from trivet.precision.inject import Cover, covers, is_chosen, state_of
 from trivet.precision.layerreport import LayerReport, layer_report
+from trivet.precision.levelclock import LevelClock, LevelTime
 from trivet.precision.plan import Bits, Override, RolePlan
 from trivet.precision.roles import RoleSchedules
 from trivet.precision.scope import ScopedForward
@@ -80,7 +87,8 @@ class PrecisionController:
             model: A model that `quantize_` has been called on, possibly wrapped since.
             schedule: Bits of the forward pass per optimizer step, or a schedule for each role.
             grad_bits: Bits of the gradients, at every step, unless `schedule` or `roles` says otherwise.
-            execution: Only "simulated" so far: quantized values, computed in floating point.
+            execution: "simulated": quantized values, computed in floating point; "native": in the cheapest number
+                format of the device that holds the bits; "auto": in the fastest one. See `native.py`.
             evaluate_bits: Bits in evaluation mode; 0 stands for the most bits of the schedule.
             seed: Seed of the stochastic rounding of gradients.
             rank: Rank of this process, so that each rounds differently; −1 asks torch.distributed.
@@ -92,7 +100,7 @@ class PrecisionController:
 
         Raises:
             TrivetError: The model is not quantized.
-            ValueError: Bits outside [1, 32], an execution that does not exist yet, an unknown role, or a pattern that
+            ValueError: Bits outside [1, 32], an execution that does not exist, an unknown role, or a pattern that
                 matches no quantized layer.
         """
         check_bits("grad_bits", grad_bits)
@@ -100,16 +108,14 @@ class PrecisionController:
         check_whole("seed", seed)
         if seed < 0:
             raise ValueError(f"`seed={seed}` must be ≥ 0")
-        if execution != "simulated":
-            raise ValueError(
-                f"`execution={execution!r}` must be 'simulated': formats that run faster are not implemented yet"
-            )
+        check_choice("execution", execution, EXECUTIONS)
         self.schedule = schedule
         """The schedule."""
         self.execution = execution
         """How low precision is executed."""
         self.last_step = 0
         """Optimizer steps done."""
+        self._clock = LevelClock()
         self._seed = seed
         self._rank = _own_rank() if rank < 0 else rank
         self._covers: dict[str, Cover] = covers(model)
@@ -126,6 +132,11 @@ class PrecisionController:
     def _take_over(self, evaluate_bits: int) -> None:
         """Become the one that moves the model, and set it to step 0."""
         self._state = state_of(self._covers[self._chosen[0]])
+        self._state.execution = self.execution
+        if self.execution != "simulated":
+            keep_freed_memory()
+            for device in self._state.devices:
+                support_of(device)  # so that nothing is tried out in the first step
         self._state.claims += 1
         self._claim = self._state.claims
         self._state.set_groups(pattern for pattern in self._plans if pattern != "*")
@@ -186,6 +197,11 @@ class PrecisionController:
         """
         return float(sum(site.bitops for site in self._sites()))
 
+    @property
+    def seconds(self) -> dict[int, LevelTime]:
+        """Bits of the forward pass → steps timed so far in this process and their mean wall time."""
+        return self._clock.times()
+
     def step(self) -> None:
         """Go to the next optimizer step; to be called once after `optimizer.step()`.
 
@@ -195,6 +211,7 @@ class PrecisionController:
             TrivetError: The model has been dequantized or taken over by another controller.
         """
         self._check_claim()
+        self._clock.book(self.bits)
         self.last_step += 1
         total = self.schedule.total_steps
         if self.last_step == total + 1:
@@ -223,6 +240,7 @@ class PrecisionController:
         """
         check_bits("bits", bits, low=0)
         self._check_claim()
+        self._clock.skip()
         recording = self._state.recording
         groups = self._state.groups.values()
         evaluation = [dials.evaluation_bits() for dials in groups]
@@ -260,8 +278,10 @@ class PrecisionController:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly: step, running ranges, counts. Plain values and tensors only."""
+        native = self.execution != "simulated"
         return {
             "format": FORMAT,
+            **({"execution": self.execution, "choices": chosen()} if native else {}),
             "schedule": self.schedule.to_dict(),
             "plans": {pattern: plan.to_dict() for pattern, plan in self._plans.items()},
             "step": self.last_step,
@@ -287,9 +307,12 @@ class PrecisionController:
             raise ValueError("the state belongs to another precision schedule; make the controller with that one")
         if state["plans"] != {pattern: plan.to_dict() for pattern, plan in self._plans.items()}:
             raise ValueError("the state belongs to other `grad_bits`, `roles` or `overrides`; give the same ones")
+        if (execution := state.get("execution", "simulated")) != self.execution:
+            raise ValueError(f"the state belongs to `execution={execution!r}`, not {self.execution!r}; give the same")
         if set(state["layers"]) != set(self._covers):
             odd = sorted(set(state["layers"]) ^ set(self._covers))
             raise ValueError(f"the state belongs to other layers; in one of the two only: {', '.join(odd)}")
+        take_over(state.get("choices", {}))
         self.last_step = int(state["step"])
         self._seed = int(state["seed"])
         for pattern, (weight, activation) in state["evaluate_bits"].items():

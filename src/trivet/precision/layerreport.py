@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from trivet.precision.layers import is_plain
+from trivet.precision.native import kernels_in_words
 from trivet.precision.sites import Site, relative_error
 
 
@@ -49,6 +50,9 @@ class LayerReport:
     """Output gradient elements that were NaN or infinite."""
     bitops: int
     """BitOPs of its training so far."""
+    execution: str = "simulated"
+    """Kernels that computed its products last: forward · input gradient · weight gradient; or that they were simulated,
+    with the reason where other formats were asked for."""
 
 
 def layer_report(site: Site, module: nn.Module) -> LayerReport:
@@ -76,7 +80,14 @@ def layer_report(site: Site, module: nn.Module) -> LayerReport:
         non_finite_inputs=site.non_finite_inputs.value,
         non_finite_gradients=site.non_finite_gradients.value,
         bitops=site.bitops,
+        execution=_execution(site),
     )
+
+
+def _execution(site: Site) -> str:
+    if site.executed:
+        return kernels_in_words(site.executed)
+    return f"simulated: {site.obstacle}" if site.obstacle else "simulated"
 
 
 def _sampled(site: Site, role: str) -> float | None:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from trivet.precision.native import native_product
 from trivet.precision.quantizer import Quantizer
 from trivet.precision.sites import Pass, Site, pass_of
 from trivet.precision.state import ModelState
@@ -72,6 +73,10 @@ class PlainForward:
     def product(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kind: Pass) -> torch.Tensor:
         """What the layer computes, at this site."""
         module, site = self.module, self.site
+        if site.state.execution != "simulated" and not torch.compiler.is_compiling():
+            found = native_product(module, site, x, weight, bias, kind)
+            if found is not None:
+                return found
         bias = site.round_bias(bias, kind)
         macs = math.prod(weight.shape[1:])
         weight = site.round_weight(weight, tuple(range(1, weight.dim())), kind)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
+from trivet.precision.native import native_product
 from trivet.precision.sites import Pass, Site
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ def multiply(scope: ScopedForward, name: str, func: Any, args: Args, kwargs: Kwa
     if site is None:
         site = scope.site(scope.label_of(product, w), weighted=left_weight or right_weight)
     kind = scope.current_pass()
+    if name == "linear" and site.state.execution != "simulated" and not torch.compiler.is_compiling():
+        y = native_product(None, site, x, w, _argument(arguments, named, 2, "bias", None), kind)
+        if y is not None:
+            return y
     if product.layer:
         groups = _argument(arguments, named, 6, "groups", 1)
         rounded_w = _layer_weight(site, w, kind, groups if product.transposed else 0)

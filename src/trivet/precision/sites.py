@@ -104,6 +104,10 @@ class Site:
         """Calls in this optimizer step, which key the noise."""
         self.errors: dict[str, tuple[int, float]] = {}
         """Role → bits and relative rounding error, sampled at the first pass at those bits."""
+        self.executed: dict[str, str] = {}
+        """Product (forward, input, weight) → kernel that computed it last; empty where it was simulated."""
+        self.obstacle = ""
+        """Why it was simulated though other formats were asked for."""
         self.range_of(0)
 
     @property
@@ -183,7 +187,9 @@ class Site:
         self._sample("activation", dial, x, rounded, kind)
         return rounded
 
-    def finish(self, y: torch.Tensor, macs: int, kind: Pass, *, by_position: bool = False, blocks: int = 1) -> torch.Tensor:
+    def finish(
+        self, y: torch.Tensor, macs: int, kind: Pass, *, by_position: bool = False, blocks: int = 1
+    ) -> torch.Tensor:
         """Count the product, and mark its output so that the gradient will be rounded.
 
         Args:

@@ -123,6 +123,8 @@ class ModelState:
     def __init__(self, devices: Iterable[torch.device]) -> None:
         self.groups: dict[str, Dials] = {"*": Dials()}
         """Dials by the pattern of the layers they belong to; `*` is every layer without others."""
+        self.execution = "simulated"
+        """How low precision is executed: simulated, native or auto."""
         self.claims = 0
         """Raised when a controller takes the model over or the model is dequantized, so that older ones notice."""
         self.recording = True

@@ -44,6 +44,7 @@ class RunPrecision:
                 model,
                 self.schedule,
                 grad_bits=self.grad_bits,
+                execution=config.execution,
                 evaluate_bits=config.evaluation_bits,
                 seed=derive(run.seed, "rounding"),
             )
