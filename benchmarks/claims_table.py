@@ -275,7 +275,19 @@ ROWS: tuple[Claim, ...] = (
     Claim(
         name="B8",
         says="open: one hypernetwork for several tasks",
-        figures=(figure("task-conditioning.md", r"\| shown the task[^|]*\| # ± #", "held-out tasks: {0} ± {1} %"),),
+        figures=(
+            figure(
+                "task-conditioning.md",
+                r"that is shown the task \| # ± # \(n = #\) \|.*?that is not, same recipe \| # ± #",
+                "five classes never seen: {0} ± {1} % when shown the task, {3} when not (n = {2}; chance 20)",
+            ),
+            figure("task-conditioning.md", r"pixels, no network \| #", "nearest mean of pixels {0} %"),
+        ),
+        verdict=lambda c: (
+            "possible" + ("; useful" if number(c[0][0]) > number(c[1][0]) else "; not yet useful")
+            if number(c[0][0]) - 2 * number(c[0][1]) > number(c[0][3])
+            else "not found"
+        ),
         why_not="the two trainings have not been run",
         again="`trivet ghn train ghn-train-tasks.yaml`",
     ),
