@@ -252,7 +252,7 @@ def test_long_texts_are_cut_and_said_so(caplog: Any) -> None:
         ({"task": {"max_length": 3}}, "task", "`max_length=3` must lie in"),
         ({"task": {"layers": -1}}, "task", "`layers=-1`"),
         ({"task": {"pooling": "men"}}, "task.pooling", "did you mean 'mean'"),
-        ({"task": {"modle": "x"}}, "task.modle", "did you mean 'model'"),
+        ({"task": {"poling": "x"}}, "task.poling", "did you mean 'pooling'"),
     ],
 )
 def test_refused_when_built(patch: dict[str, Any], key: str, words: str) -> None:

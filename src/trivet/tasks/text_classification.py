@@ -38,6 +38,7 @@ from trivet.tasks.task_config import options_of
 from trivet.tasks.text_batches import Batch, LengthBuckets, VaryingCost, padded
 from trivet.tasks.text_classification_config import DEFAULT_TOKENS, TextClassificationConfig
 from trivet.training.job import Job
+from trivet.training.ranks import own_part
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +91,9 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
 
     def loss(forward: nn.Module, step: int) -> Tensor:
         chosen = buckets.indices(step)
-        logits = forward(*(tensor.to(device) for tensor in texts.batch("train", chosen.tolist())))
-        return F.cross_entropy(logits.float(), texts.labels["train"][chosen].to(device))
+        *inputs, labels = own_part(*texts.batch("train", chosen.tolist()), texts.labels["train"][chosen])
+        logits = forward(*(tensor.to(device) for tensor in inputs))
+        return F.cross_entropy(logits.float(), labels.to(device))
 
     def evaluate() -> Mapping[str, float]:
         with precision.evaluation():
