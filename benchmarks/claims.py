@@ -19,7 +19,7 @@ HEAD = """# The claims, and what was found
 trivet grew out of three documents: a study of hardware and training that its authors later **retracted**
 ([arXiv 2109.01451](https://arxiv.org/abs/2109.01451)), a hypernetwork that predicts parameters
 ([arXiv 2110.13100](https://arxiv.org/abs/2110.13100)), and a suite of cyclic precision schedules
-([arXiv 2403.02243](https://arxiv.org/abs/2403.02243)). This board goes through what they claim. "Found here" is what two
+([arXiv 2403.02243](https://arxiv.org/abs/2403.02243)). This board goes through their claims. "Found here" is what two
 processor cores without a GPU can show: evidence about a small setting, a hint about the published one.
 `python benchmarks/claims.py` writes this page out of the pages that it links to.
 
