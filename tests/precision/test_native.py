@@ -386,3 +386,32 @@ def test_sites_say_what_ran() -> None:
     PrecisionController(model, static(8), execution="native")
     model(torch.randn(2, 8)).sum().backward()
     assert quantized_sites(model)[0].executed == dict.fromkeys(("forward", "weight"), "int8")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_lstm_like_simulated(bits: int) -> None:
+    torch.manual_seed(0)
+    model = nn.LSTM(12, 20, 2, bidirectional=True)
+    x, start = torch.randn(6, 5, 12), torch.zeros(4, 5, 20)
+    found: list[list[torch.Tensor]] = []
+    for execution in ("simulated", "native", "full"):
+        copied = quantize_(copy.deepcopy(model))
+        schedule = static(32 if execution == "full" else bits)
+        grad_bits = 32 if execution == "full" else 8
+        controller = PrecisionController(
+            copied, schedule, grad_bits, execution="native" if execution == "native" else "simulated"
+        )
+        inputs, h, c = (t.clone().requires_grad_() for t in (x, start, start))
+        y, (last, cell) = copied(inputs, (h, c))
+        ((y * torch.linspace(0, 9, y.numel()).view(y.shape).sin()).sum() + (last - cell).sum()).backward()
+        grads = [t.grad for t in (inputs, h, c, *copied.parameters())]
+        found.append([y.detach(), last.detach(), cell.detach(), *(g for g in grads if g is not None)])
+        if execution == "native":
+            names = {site.name: site.execution for site in controller.report()}
+            assert names["hh_l0" if "hh_l0" in names else next(n for n in names if n.endswith("hh_l0"))] == (
+                "int8 · int8 · bf16"
+            )
+    for simulated, native, full in zip(*found, strict=True):
+        assert distance(simulated, native) < max(1.5 * distance(full, simulated), 0.006)
+    calls = [layer.calls for layer in controller.report() if "hh" in layer.name]
+    assert calls == [1] * 4 or calls == [6] * 4

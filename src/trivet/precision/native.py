@@ -15,8 +15,8 @@ In `native` execution a product takes the first kernel that can compute it, in `
 
 Where that is not possible the caller simulates, and the reason is kept for the report (`obstacle`). What differs from
 simulation: weights of 8 bits have a symmetric grid; the input gradient sees the weight rounded again, to 8 bits with
-one scale; results of bf16 kernels have 8 significant bits. Not covered: `torch.compile`, autocast, other floating-point
-inputs than float32, the published quantizer, tensor subclasses; second derivatives.
+one scale; results of bf16 kernels have 8 significant bits. Not covered: `torch.compile`, several processes, autocast,
+other inputs than float32, the published quantizer, tensor subclasses; second derivatives.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def obstacle(module: nn.Module | None, x: torch.Tensor, weight: torch.Tensor, si
     """
     if site.published:
         return "the published quantizer"
+    if site.state.ranks.size > 1:
+        return "several processes, whose ranges are one"
     if x.dtype != torch.float32 or weight.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type):
         return "other numbers than float32, or autocast"
     if x.numel() == 0 or weight.numel() == 0:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from trivet.precision.native import native_product
+from trivet.precision.nativelstm import native_recurrence
 from trivet.precision.sites import Pass, Site
 
 if TYPE_CHECKING:
@@ -108,7 +110,8 @@ def cell(scope: ScopedForward, name: str, func: Any, args: tuple[Any, ...], kwar
         if kind.recorded:
             _count((ih, hh), weights, math.prod(x.shape[:-1]), x.device)
         return func(*args, **kwargs)
-    gates, step = _prepare(CELLS[name], (ih, hh), weights, x, kind)
+    gates = _input_product(ih, weights, x, kind)
+    step = _prepare(CELLS[name], (ih, hh), weights, kind)
     y = _STEPS[step.kind](step, gates, state)
     return y if len(y) > 1 else y[0]
 
@@ -145,21 +148,26 @@ def _count(sites: tuple[Site, ...], weights: _Weights, rows: int, device: torch.
             site.count(rows * math.prod(weight.shape), device)
 
 
-def _prepare(
-    kind: str, sites: tuple[Site, ...], weights: _Weights, x: torch.Tensor, this_pass: Pass, steps: int = 1
-) -> tuple[torch.Tensor, _Step]:
-    """The product with the input for all rows, and what the steps need."""
-    ih = sites[0]
-    weight = ih.round_weight(weights.ih, (1,), this_pass)
-    gates = functional.linear(ih.round_input(x, this_pass), weight, ih.round_bias(weights.b_ih, this_pass))
-    gates = ih.finish(gates, math.prod(gates.shape) * weight.shape[1], this_pass, blocks=steps)
+def _prepare(kind: str, sites: tuple[Site, ...], weights: _Weights, this_pass: Pass) -> _Step:
+    """What the steps need."""
     hr_site = sites[2] if weights.hr is not None else None
     rounded = weights._replace(
         hh=sites[1].round_weight(weights.hh, (1,), this_pass),
         b_hh=sites[1].round_bias(weights.b_hh, this_pass),
         hr=None if hr_site is None or weights.hr is None else hr_site.round_weight(weights.hr, (1,), this_pass),
     )
-    return gates, _Step(kind, sites[1], hr_site, rounded, this_pass)
+    return _Step(kind, sites[1], hr_site, rounded, this_pass)
+
+
+def _input_product(ih: Site, weights: _Weights, x: torch.Tensor, this_pass: Pass, steps: int = 1) -> torch.Tensor:
+    """The product with the input for all rows."""
+    if ih.state.execution != "simulated" and not torch.compiler.is_compiling():
+        found = native_product(None, ih, x, weights.ih, weights.b_ih, this_pass)
+        if found is not None:
+            return found
+    weight = ih.round_weight(weights.ih, (1,), this_pass)
+    gates = functional.linear(ih.round_input(x, this_pass), weight, ih.round_bias(weights.b_ih, this_pass))
+    return ih.finish(gates, math.prod(gates.shape) * weight.shape[1], this_pass, blocks=steps)
 
 
 def _run(
@@ -188,7 +196,14 @@ def _run(
     Returns:
         Outputs [rows, state], and the last state of all sequences.
     """
-    gates, step = _prepare(name, sites, weights, x, this_pass, len(lengths) if len(set(lengths)) == 1 else 1)
+    even = len(set(lengths)) == 1
+    gates = _input_product(sites[0], weights, x, this_pass, len(lengths) if even else 1)
+    if name == "lstm" and even and weights.hr is None and sites[1].state.execution != "simulated":
+        by_step = gates.view(len(lengths), lengths[0], -1)
+        found = native_recurrence(sites[1], by_step, weights.hh, weights.b_hh, start, this_pass, reverse=reverse)
+        if found is not None:
+            return found[0].flatten(0, 1), found[1]
+    step = _prepare(name, sites, weights, this_pass)
     parts = gates.split(lengths)
     outputs: list[torch.Tensor] = [gates] * len(lengths)
     ended: list[Tensors] = []
