@@ -55,12 +55,16 @@ def figure(page: str, pattern: str, sentence: str) -> Figure:
 
 
 def correlated(caught: Caught) -> str:
-    """Of every task the ends of a correlation's interval, the last two groups of each figure."""
-    ends = [(number(groups[-2]), number(groups[-1])) for groups in caught]
-    yes = sum(low > 0 for low, _ in ends)
-    return (
-        "supported" if yes == len(ends) else "not found" if yes == 0 else f"depends on the task: {yes} of {len(ends)}"
-    )
+    """Of every task the ends of a correlation's interval, the last two groups; 0 inside is no evidence."""
+    ends = [sorted((number(groups[-2]), number(groups[-1]))) for groups in caught]
+    yes = sum(low * high > 0 for low, high in ends)
+    return "supported" if yes == len(ends) else f"depends on the task: {yes} of {len(ends)}" if yes else "not found"
+
+
+def correlation(page: str, study: str, label: str) -> Figure:
+    """Rank correlation of cost and outcome within a seed, from the part of a page that `schedules_study.py` wrote."""
+    interval = r"\(# complete seeds\):\s+- Spearman ρ within a seed # \(95 % t-interval over seeds # to #\)"
+    return figure(page, rf"begin: {study} -->.*?all arms {interval}", label + ": {1} [{2}, {3}], n = {0} seeds")
 
 
 _KIND = r"begin: benchmarks/ghn_evaluation.py fashion-small.*?"
@@ -345,14 +349,11 @@ ROWS: tuple[Claim, ...] = (
                 r"\*\*#\*\* over all 14 arms \(95 % t-interval over # seeds # to #\)",
                 "images: Spearman {0} [{2}, {3}], n = {1} seeds",
             ),
-            figure(
-                "tasks/node-classification.md",
-                r"all arms \(# complete seeds\):\s+- Spearman ρ within a seed # \(95 % t-interval over seeds # to #\)",
-                "graphs: {1} [{2}, {3}], n = {0} seeds",
-            ),
+            correlation("tasks/node-classification.md", "schedules-cora", "graphs"),
+            correlation("tasks/autoencoding.md", "schedules-autoencoder", "autoencoder (error)"),
         ),
         verdict=correlated,
-        again="`schedules-fashion`, `schedules-cora`",
+        again="`schedules-fashion`, `schedules-cora`, `schedules-autoencoder`",
         full=Full(recipe="full/schedules-cifar10", macs=1.7e8, examples=128, steps=64_000, runs=96),
     ),
     Claim(
