@@ -140,7 +140,7 @@ def figure(rows: list[Row], metric: str, lines: list[str], baseline: str, margin
 
     near = "datum.share < 2"
     cost = alt.X("share:Q", title=f"BitOPs, counted, as a multiple of {baseline}", scale=scale)
-    up = alt.Y("mean:Q", title=metric, scale=scale)
+    up = alt.Y("mean:Q", title=metric, axis=alt.Axis(titlePadding=16), scale=scale)
     right = alt.layer(
         band.mark_rect(color="#7b828c", opacity=0.15).encode(y=alt.Y("from:Q", scale=scale), y2="to:Q"),
         whiskers.transform_filter(near).encode(x=cost, y=alt.Y("low:Q", scale=scale), y2="high:Q"),
