@@ -55,6 +55,17 @@ def test_the_real_command_counts_a_model_by_layer(trivet: Any) -> None:
     assert "not seconds" in ended.err
 
 
+def test_levels_are_counted_and_measured_apart() -> None:
+    found = answer(request(input=[1, 8, 8], classes=10, levels=True))["levels"]
+    assert [(row["bits"], row["execution"]) for row in found] == [
+        (32, "fp32"), (16, "auto"), (8, "auto"), (8, "simulated"),
+    ]  # fmt: skip
+    assert all(row["seconds"] > 0 and row["repeats"] >= 2 for row in found)
+    assert found[2]["bitops"] == found[3]["bitops"] < found[1]["bitops"] < found[0]["bitops"]
+    assert found[3]["kernels"].keys() == {"simulated", "fp32"}
+    assert sum(found[2]["kernels"].values()) == sum(found[3]["kernels"].values())
+
+
 def test_a_dry_run_says_bitops_and_time_of_each_arm(trivet: Any, tmp_path: Path) -> None:
     text = json.dumps(
         {

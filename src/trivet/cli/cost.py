@@ -34,11 +34,14 @@ def cost(
     classes: ClassesOption = 0,
     set_: StudySetOption = None,
     layers: Annotated[bool, typer.Option("--layers", help="List every layer.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Time a few steps: of a model at each number of bits, or of each arm.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Count what training will cost in BitOPs: a model under every schedule, or every arm of a study."""
     if target.endswith((".yaml", ".yml")) or Path(target).is_dir():
-        content = _of_study(target, set_ or [])
+        content = _of_study(target, set_ or [], measure)
     else:
         from trivet.models.names import check_model_name
 
@@ -50,7 +53,7 @@ def cost(
             {"name": name, "config": {"task": task, "training": training, "precision": precision}}
             for name, precision in _precisions(schedule, q_min, q_max, num_cycles, grad_bits).items()
         ]
-        content = _of_model(runs, shape, outputs)
+        content = _of_model(runs, shape, outputs, measure)
     if json:
         emit_json(content)
         return
@@ -73,17 +76,18 @@ def _precisions(schedule: str, q_min: int, q_max: int, num_cycles: int, grad_bit
     return {**found, **{name: {"schedule": name, **cyclic} for name in chosen}}
 
 
-def _of_model(runs: list[dict[str, Any]], shape: list[int], classes: int) -> dict[str, Any]:
+def _of_model(runs: list[dict[str, Any]], shape: list[int], classes: int, measure: bool) -> dict[str, Any]:
     from trivet.cli.estimate import count
 
-    talk("counting …")
-    answer = count({"runs": runs, "input": shape, "classes": classes})
+    talk("counting and measuring …" if measure else "counting …")
+    answer = count({"runs": runs, "input": shape, "classes": classes, "levels": measure})
     first = answer["runs"][0]
     about = f"{runs[0]['config']['task']['model']}, input {'×'.join(map(str, shape))}, {classes} classes"
-    return _content(about, answer["runs"], answer["layers"], {"macs": first["macs"]})
+    more = {"macs": first["macs"], **({"levels": answer["levels"]} if measure else {})}
+    return _content(about, answer["runs"], answer["layers"], more)
 
 
-def _of_study(target: str, overrides: list[str]) -> dict[str, Any]:
+def _of_study(target: str, overrides: list[str], measure: bool) -> dict[str, Any]:
     from trivet.cli.estimate import arm_costs
     from trivet.cli.run import study_file
     from trivet.study.plan import plan
@@ -97,8 +101,8 @@ def _of_study(target: str, overrides: list[str]) -> dict[str, Any]:
         raise ValueError(
             f"{path}: the arm {commands[0]!r} is a command; its layers cannot be seen, so nothing is counted"
         )
-    talk("counting …")
-    return _content(f"{path}, one run of each arm", arm_costs(runs, measure=False), [], {})
+    talk("counting and measuring …" if measure else "counting …")
+    return _content(f"{path}, one run of each arm", arm_costs(runs, measure=measure), [], {})
 
 
 def _content(
@@ -114,6 +118,8 @@ def _content(
             "macs_quantized": row["macs_quantized"],
             "steps": row["steps"],
             "batch_size": row["batch_size"],
+            **({"step_seconds": row["step_seconds"]} if "step_seconds" in row else {}),
+            **({"not_measured": row["not_measured"]} if "not_measured" in row else {}),
             "at_q_min_first_10_percent": row.get("at_q_min_first_10_percent"),
             "at_q_min_first_25_percent": row.get("at_q_min_first_25_percent"),
             "by_layer": [
@@ -132,6 +138,8 @@ def _print(content: dict[str, Any], layers: bool) -> None:
     columns = ["precision" if "macs" in content else "arm", "mean bits", "BitOPs per run", "/ fp32"]
     columns += [f"/ {static['name']}"] if static else []
     columns += ["at q_min, first 10 %", "first 25 %"]
+    timed = any("step_seconds" in row for row in rows)
+    columns += ["seconds a step, measured"] if timed else []
     body = [
         [
             row["name"],
@@ -140,6 +148,7 @@ def _print(content: dict[str, Any], layers: bool) -> None:
             f"{row['bitops_of_fp32']:.2%}",
             *([f"{row['bitops'] / static['bitops']:.1%}"] if static else []),
             *("–" if row[key] is None else f"{row[key]:.0%}" for key in _EARLY),
+            *([f"{row['step_seconds']:.4g}" if "step_seconds" in row else "–"] if timed else []),
         ]
         for row in rows
     ]
@@ -152,7 +161,29 @@ def _print(content: dict[str, Any], layers: bool) -> None:
     if layers and content["layers"]:
         show(_layer_table(content["layers"], rows[-1]), "")
     show(table(columns, body))
+    if "levels" in content:
+        show("", _level_table(content["levels"]))
     talk("\nBitOPs are counted: MACs × (b_f² + 2·b_f·b_g) over all steps. They are not seconds.")
+
+
+def _level_table(levels: list[dict[str, Any]]) -> Any:
+    """BitOPs counted and seconds measured, of one training step at each number of bits."""
+    first = levels[0]
+    body = [
+        [
+            "fp32" if row["execution"] == "fp32" else f"{row['bits']} bits, {row['execution']}",
+            f"{row['bitops']:.4g}",
+            f"{row['bitops'] / first['bitops']:.2%}",
+            f"{row['seconds']:.4g}",
+            f"{row['processor_seconds']:.4g}",
+            f"{row['relative']:.0%}",
+            "; ".join(f"{count} × {name}" for name, count in row["kernels"].items()),
+        ]
+        for row in levels
+    ]
+    columns = ["one step", "BitOPs, counted", "/ fp32", f"seconds, median of {first['repeats']}"]
+    columns += ["processor seconds", "/ fp32", "kernels"]
+    return table(columns, body, left=(0, 6))
 
 
 def _layer_table(layers: list[dict[str, Any]], run: dict[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 `python -m trivet.cli.costs` reads one JSON request on standard input and writes one JSON answer on standard output.
 A request holds run configurations; the answer holds, for each, its BitOPs, those of the same training in full
-precision and, when asked, the measured time of a few real steps.
+precision and, when asked, the measured time of a few real steps, or of a step of the model at each number of bits.
 
 Not covered: commands of the user's, whose layers cannot be seen.
 """
@@ -55,7 +55,21 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     layers = [
         {"name": layer.name, "kind": layer.kind, "macs": layer.macs, "quantized": layer.quantised} for layer in first
     ]
+    if request.get("levels"):
+        return {"runs": rows, "layers": layers, "levels": _levels(request, first)}
     return {"runs": rows, "layers": layers}
+
+
+def _levels(request: Mapping[str, Any], layers: list[LayerCost]) -> list[dict[str, Any]]:
+    """Measured seconds of a step of the first run's model at each level."""
+    from trivet.cli.levels import measure_levels
+    from trivet.tasks.config import RunConfig
+
+    run = build(RunConfig, request["runs"][0]["config"])
+    if run.training is None:
+        raise ValueError("`training` is missing")
+    model, _ = _classifier(run, request["input"], request["classes"])
+    return measure_levels(model, request["input"], request["classes"], run.training.batch_size, layers)
 
 
 def _layers(run: RunConfig, shape: list[int] | None, classes: int | None) -> list[LayerCost]:
