@@ -3,9 +3,9 @@
     python benchmarks/native_cuda.py [--repeats 20]
 
 Prints the formats that the device passed the start-up tests for, the rate of its products by shape, and whole training
-steps of an MLP and of ResNet-20 in fp32, TF32, bf16 autocast, simulated and native execution: medians of wall time with the
-device synchronized, ratio to fp32 of the same run. Exits with code 1 where a native layer is not within the error of the
-simulated one. Not measured so far: no such device was at hand.
+steps of an MLP and of ResNet-20 in fp32, TF32, bf16 autocast, simulated and native execution: medians of wall time with
+the device synchronized, ratio to fp32 of the same run. Exits with code 1 where a native layer is not within the error
+of the simulated one. Not measured so far: no such device was at hand.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def steps(device: torch.device, repeats: int) -> None:
             optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arm == "tf32"
 
-            def step(model=model, loss_of=loss_of, optimizer=optimizer, controller=controller, arm=arm) -> None:  # noqa: ANN001
+            def step(model=model, loss_of=loss_of, optimizer=optimizer, controller=controller, arm=arm) -> None:
                 with torch.autocast("cuda", torch.bfloat16, enabled=arm == "bf16 autocast"):
                     loss = loss_of(model)
                 optimizer.zero_grad()

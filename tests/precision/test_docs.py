@@ -39,3 +39,11 @@ def test_table_of_savings_is_right(repo: Path) -> None:
             assert abs(100 * (1 - relative) - float(saved)) <= 0.051, name
             seen.append(name)
     assert sorted(seen) == sorted(PrecisionSchedule.names())
+
+
+def test_example_of_the_native_page_runs(repo: Path) -> None:
+    text = (repo / "docs" / "native-precision.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    namespace: dict[str, Any] = {}
+    exec(compile(block, "docs/native-precision.md", "exec"), namespace)
+    assert sum(level.steps for level in namespace["ctl"].seconds.values()) == 39
