@@ -11,7 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from claims_table import ROWS, Claim, Figure
+from claims_parts import Claim, Figure
+from claims_table import ROWS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 HEAD = """# The claims, and what was found
