@@ -25,7 +25,7 @@ from trivet.precision.rounding import FLOOR, Grid, range_limit, raw_range
 MAGIC = 1.5 * 2.0**23
 """A float32 number of this size has whole-number spacing."""
 
-_PIECE = 2**17
+_PIECE = 2**18
 
 
 class Operand(NamedTuple):
@@ -103,17 +103,20 @@ def encode(x: torch.Tensor, grid: PlainGrid, noise: torch.Tensor | None = None, 
     pieces = [t.split(_PIECE) for t in flat]
     noises = in_memory_order(noise).reshape(-1).split(_PIECE) if noise is not None else pieces[0]
     room = torch.empty(min(x.numel(), _PIECE))
+    whole = room.view(torch.int32)
     # The low byte of a negative code is that of its two's complement, so one constant serves both kinds.
     magic, low, high = torch.tensor(MAGIC + zero), MAGIC + zero + grid.first, MAGIC + zero + grid.last
+    size = room.numel()
     for source, target, extra in zip(*pieces, noises, strict=True):
-        work = room[: source.numel()]
+        if source.numel() < size:  # the last piece
+            room, whole = room[: source.numel()], whole[: source.numel()]
         if noise is None:
-            torch.add(magic, source, alpha=grid.inverse, out=work)
+            torch.add(magic, source, alpha=grid.inverse, out=room)
         else:
-            torch.add(extra, source, alpha=grid.inverse, out=work).add_(magic)
+            torch.add(extra, source, alpha=grid.inverse, out=room).add_(magic)
         if grid.clamp:
-            work.clamp_(low, high)
-        target.copy_(work.view(torch.int32))
+            room.clamp_(low, high)
+        target.copy_(whole)
     return Operand(data, grid.scale, zero)
 
 
