@@ -152,7 +152,7 @@ def broken(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("no picture", r"lists 'a', whose picture .*a\.jpg are not there"),
+        ("no picture", r"lists 'a', whose picture .*a\.jpg is not there"),
         ("no annotation", r"whose annotations .*a\.xml are not there"),
         ("not xml", r"a\.xml: not a readable XML file"),
         ("not a picture", r"a\.png: cannot be decoded as JPEG or PNG"),
@@ -246,3 +246,61 @@ def test_bccd_as_it_is(shared_dir: Path) -> None:
     kept = [checked_boxes(item, 480, 640)[1] for item in (*train, *test)]
     assert sum(map(len, kept)) == 4888
     assert sum(int((~some).sum()) for some in kept) == 2
+
+
+def test_changed_annotations_are_read_anew_and_checked_again(tmp_path: Path) -> None:
+    """The pictures stay as they are, so only the annotations tell."""
+    folder = write_coco(tmp_path / "coco")
+    file = folder / "annotations" / "instances_train2017.json"
+    assert check_detection(str(folder)) == 1
+    before = load_detection(str(folder), height=24, width=40).train.boxes[0]
+    file.write_text(file.read_text().replace("[10, 10, 20, 10]", "[10, 10, 20, 8.5]"))
+    after = load_detection(str(folder), height=24, width=40).train.boxes[0]
+    assert (before[0].tolist(), after[0].tolist()) == ([10, 10, 30, 20], [10, 10, 30, 18.5])
+    file.write_text(file.read_text().replace("[10, 10, 20, 8.5]", "[10, 10, -20, 8.5]"))
+    with pytest.raises(UnusableDataError, match="left ≤ right"):
+        check_detection(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda content: content["categories"].append({"id": 3, "name": "cat"}), "`categories` has the id 3 more"),
+        (lambda content: content["images"].append(content["images"][0]), "`images` has the id 7 more than once"),
+        (lambda content: content["annotations"][0].update(bbox=[10**400, 0, 1, 1]), "a number too large"),
+        (lambda content: content["images"][0].update(file_name="x" * 5000), "is not there; looked for in"),
+    ],
+)
+def test_careless_coco_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object], words: str) -> None:
+    with pytest.raises(TrivetError, match=words):
+        check_detection(str(write_coco(tmp_path / "coco", change)))
+
+
+def test_careless_voc_is_refused(tmp_path: Path) -> None:
+    folder = write_voc(tmp_path / "voc", {"train": {"a": WHOLE}, "test": {"b": WHOLE}})
+    (folder / "Annotations" / "a.xml").write_text('<?xml version="1.0" encoding="foo-9"?><annotation/>')
+    with pytest.raises(UnusableDataError, match="not a readable XML file"):
+        check_detection(str(folder))
+    (folder / "ImageSets" / "Main" / "train.txt").write_text("x" * 5000)
+    with pytest.raises(MissingDataError, match="are not there; add or strike it"):
+        check_detection(str(folder))
+
+
+def test_a_json_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    folder = write_coco(tmp_path / "coco")
+    file = folder / "annotations" / "instances_train2017.json"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert check_detection(str(folder)) == 1
+
+
+def test_sixteen_bits_a_pixel_are_scaled(tmp_path: Path) -> None:
+    """65,280 of 65,535 is 255 of 255, and 4,000 is 15; cut in place of scaled, both would be white."""
+    from PIL import Image
+
+    folder = write_voc(tmp_path / "voc", {"train": {"a": WHOLE}, "test": {"b": WHOLE}})
+    pixels = np.full((24, 40), 4000, np.uint16)
+    pixels[0] = 65280
+    Image.fromarray(pixels).save(folder / "JPEGImages" / "a.png")
+    image = load_detection(str(folder), height=24, width=40).train.images[0]
+    assert sorted({int(value) for value in image[:, 0].ravel()}) == [255]
+    assert sorted({int(value) for value in image[:, 2:].ravel()}) == [15]

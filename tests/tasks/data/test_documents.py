@@ -98,7 +98,7 @@ def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
         ("a.csv", "txt,label\na,1\n", "0 columns called 'text'; found txt, label; did you mean 'txt'"),
         ("a.csv", "text,text,label\na,b,1\n", "2 columns called 'text'"),
         ("a.csv", "", "found nothing"),
-        ("a.csv", "text,label\n", "the all part holds no document"),
+        ("a.csv", "text,label\n", "a.csv holds no document"),
         ("a.csv", "text,label\na,1\nb,-1\n", r"line 3 has the label -1; allowed: whole numbers ≥ 0"),
         ("a.csv", "text,label\na,1\nb,\n", "line 3 has the label ''"),
         ("a.csv", "text,label\na,1\nb,1\n", "found one class, '1'"),
@@ -134,3 +134,35 @@ def test_absent(tmp_path: Path) -> None:
     write(tmp_path / "train.csv")
     with pytest.raises(MissingDataError, match=r"found train\.csv and no test\.csv"):
         load_documents(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", "[" * 100_000, "line 1 is no JSON"),
+        ("a.jsonl", '{"text": "a \\ud800", "label": 1}', "half a surrogate pair"),
+        ("a.jsonl", '{"text": "a", "label": "\\ud800"}', "no name"),
+        ("a.csv", "text,label\na," + "9" * 5000, "no name"),
+        ("a.csv", "text,label\n", r"a\.csv holds no document"),
+        ("a.csv", "text,label\na,1\n".encode("utf-16"), "iconv -f utf-16"),
+    ],
+)
+def test_careless_files_are_refused(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UnusableDataError, match=words):
+        load_documents(str(tmp_path / name))
+
+
+def test_what_else_a_json_file_holds_need_not_be_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    rows = [[f"text {i}", "ab"[i % 2]] for i in range(20)]
+    file.write_text(json.dumps({"train": rows, "test": rows, "oos": [["x", "a"]], "version": 1}))
+    assert load_documents(str(file)).left_out == ("oos (1)", "version")
+
+
+def test_the_order_of_equal_numbers_is_the_same_in_every_process(tmp_path: Path) -> None:
+    """Sorted as numbers alone, 1, 01, +1 … would come in the order of a set, which differs from process to process."""
+    names = [f"{'0' * zeros}1" for zeros in range(12)]
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\n" + "".join(f"text,{name}\n" for name in names for _ in range(10)))
+    assert load_documents(str(file)).classes == tuple(sorted(names))

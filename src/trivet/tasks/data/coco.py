@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from trivet.core.errors import MissingDataError
-from trivet.tasks.data.detection_data import Annotated
+from trivet.tasks.data.detection_data import Annotated, is_file
 from trivet.tasks.data.errors import UnusableDataError
 
 PREFIX, BESIDE = "instances_", "_annotations.coco.json"
@@ -46,8 +46,8 @@ def read_coco(folder: Path, part: str, file: Path) -> list[Annotated]:
         UnusableDataError: The file is damaged, or names a picture or a category that it does not have.
     """
     content = _content(file)
-    categories = {_key(row, "id", file): str(_key(row, "name", file)) for row in content["categories"]}
-    images = {_key(row, "id", file): row for row in content["images"]}
+    categories = {number: str(_key(row, "name", file)) for number, row in _by_id("categories", content, file).items()}
+    images = _by_id("images", content, file)
     rows: dict[Any, list[dict[str, Any]]] = {number: [] for number in images}
     for row in content["annotations"]:
         image, category = _key(row, "image_id", file), _key(row, "category_id", file)
@@ -66,7 +66,7 @@ def read_coco(folder: Path, part: str, file: Path) -> list[Annotated]:
 
 def _content(file: Path) -> dict[str, list[dict[str, Any]]]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnusableDataError(f"{file}: not a readable json file ({error})") from error
     if not isinstance(content, dict) or not all(isinstance(content.get(name), list) for name in LISTS):
@@ -75,6 +75,17 @@ def _content(file: Path) -> dict[str, list[dict[str, Any]]]:
     if not all(isinstance(row, dict) for name in LISTS for row in content[name]):
         raise UnusableDataError(f"{file}: {', '.join(LISTS)} must be lists of objects")
     return content
+
+
+def _by_id(name: str, content: dict[str, list[dict[str, Any]]], file: Path) -> dict[Any, dict[str, Any]]:
+    """Rows of a list by their number, which stands for one of them only."""
+    found: dict[Any, dict[str, Any]] = {}
+    for row in content[name]:
+        number = _key(row, "id", file)
+        if number in found:
+            raise UnusableDataError(f"{file}: `{name}` has the id {number!r} more than once; give each its own")
+        found[number] = row
+    return found
 
 
 def _key(row: dict[str, Any], key: str, file: Path) -> Any:
@@ -88,7 +99,7 @@ def _annotated(
     image: dict[str, Any], rows: list[dict[str, Any]], categories: dict[Any, str], places: list[Path], file: Path
 ) -> Annotated:
     name = str(_key(image, "file_name", file))
-    path = next((place / name for place in places if (place / name).is_file()), None)
+    path = next((place / name for place in places if is_file(place / name)), None)
     if path is None:
         looked = ", ".join(str(place) for place in places)
         raise MissingDataError(f"{file}: the picture {name!r} is not there; looked for in {looked}")
@@ -108,5 +119,8 @@ def _corners(row: dict[str, Any], file: Path) -> list[float]:
     box = row.get("bbox")
     if not isinstance(box, list) or len(box) != 4 or not all(isinstance(value, (int, float)) for value in box):
         raise UnusableDataError(f"{file}: found bbox: {box!r}; allowed: [left, top, width, height]")
-    left, top, width, height = map(float, box)
+    try:
+        left, top, width, height = map(float, box)
+    except OverflowError as error:
+        raise UnusableDataError(f"{file}: found a bbox with a number too large ({error}); mend or remove it") from error
     return [left, top, left + width, top + height]

@@ -33,7 +33,7 @@ from trivet.tasks.data.voc import is_voc, read_voc, voc_parts
 BUILT_IN = "shapes"
 ALLOWED = f"{BUILT_IN} (built in), a folder as Pascal VOC lays it out, or one with COCO's json files"
 FORMATS = ("JPEG", "PNG")
-Marks = tuple[tuple[str, int, int], ...]
+Marks = tuple[tuple[str, int, int, bytes], ...]
 
 
 def find_detection(name: str) -> Path:
@@ -200,8 +200,13 @@ def _overlap(source: str, parts: Sequence[str], shared: Sequence[str]) -> str:
 
 
 def _marks(index: Index) -> Marks:
-    """Size and time of every picture; notices a change."""
-    return tuple(_mark(item.path) for part in index[:2] for item in part)
+    """Size and time of every picture, and what its annotations say; notices a change of either."""
+    return tuple((*_mark(item.path), _annotations(item)) for part in index[:2] for item in part)
+
+
+def _annotations(item: Annotated) -> bytes:
+    said = (item.stated_size, item.names, item.boxes.tobytes(), item.ignored.tobytes())
+    return hashlib.sha256(repr(said).encode("utf-8", "surrogatepass")).digest()
 
 
 _sizes_seen: dict[Marks, None] = {}
@@ -299,6 +304,8 @@ def _fitted(image: Any, height: int, width: int, Image: Any) -> np.ndarray:
     """A picture as uint8 [3, height, width], scaled to fit, black to the right and below."""
     scale = min(height / image.height, width / image.width)
     size = (min(max(round(image.width * scale), 1), width), min(max(round(image.height * scale), 1), height))
+    if image.mode.startswith("I"):  # 16 bits a pixel, which `convert` would cut at 255 in place of scaling
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     pixels = np.asarray(image.convert("RGB").resize(size, Image.Resampling.BILINEAR), np.uint8)
     found = np.zeros((3, height, width), np.uint8)
     found[:, : size[1], : size[0]] = pixels.transpose(2, 0, 1)

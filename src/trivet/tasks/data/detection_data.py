@@ -99,6 +99,19 @@ class DetectionData:
         )
 
 
+def is_file(path: Path) -> bool:
+    """Whether a file is there; a name that the file system does not take is none.
+
+    Examples:
+        >>> is_file(Path("x" * 5000))
+        False
+    """
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def checked_boxes(item: Annotated, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Boxes of a picture cut at its edges, and which of them are kept.
 

@@ -47,6 +47,10 @@ HELD_OUT = 0.1
 MAX_FIELD = 2**31 - 1
 """Longest text of a .csv file, in characters."""
 
+MAX_LABEL = 200
+"""Longest label, in characters."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUMBER = re.compile(r"[+-]?\d+")
 
 
@@ -174,7 +178,8 @@ def _load(source: str, marks: tuple[tuple[str, str, int, int], ...], columns: Co
         rows = {part: _read_table(Path(path), columns) for part, path, _, _ in marks}
     for part, found in rows.items():
         if not found:
-            raise UnusableDataError(f"{source}: the {part} part holds no document; allowed: one or more")
+            where = source if part == "all" else f"{source}: the {part} part"
+            raise UnusableDataError(f"{where} holds no document; allowed: one or more")
     classes = _classes(rows.get("train", rows.get("all", [])), source)
     parts = {part: _numbered(found, classes, columns) for part, found in rows.items()}
     if "all" in parts:
@@ -246,7 +251,8 @@ def _read_table(path: Path, columns: Columns) -> list[Row]:
     try:
         return [_checked(path, *row) for row in rows]
     except UnicodeDecodeError as error:
-        fix = f"convert it, such as iconv -f latin1 -t utf-8 {path.name}"
+        origin = "utf-16" if path.read_bytes()[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
+        fix = f"convert it, such as iconv -f {origin} -t utf-8 {path.name}"
         raise UnusableDataError(f"{path}: no text in UTF-8 ({error.reason}); {fix}") from error
     except (csv.Error, OSError) as error:
         raise UnusableDataError(f"{path}: cannot be read ({error})") from error
@@ -289,7 +295,7 @@ def _read_lines(path: Path, columns: Columns) -> Iterator[tuple[int, Any, Any, A
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise UnusableDataError(f"{path}: line {number} is no JSON: {error}") from error
             if not isinstance(row, dict):
                 raise UnusableDataError(f"{path}: line {number} is {describe(row)}; allowed: an object with columns")
@@ -305,7 +311,7 @@ def _read_lines(path: Path, columns: Columns) -> Iterator[tuple[int, Any, Any, A
 def _read_json(path: Path, columns: Columns) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, OSError) as error:  # a UnicodeDecodeError is a ValueError
+    except (ValueError, RecursionError, OSError) as error:  # a UnicodeDecodeError is a ValueError
         raise UnusableDataError(f"{path}: no JSON in UTF-8: {error}") from error
     valid = next((name for name in VALID if isinstance(content, Mapping) and name in content), "")
     if not isinstance(content, Mapping) or not {"train", "test"} <= set(content):
@@ -323,8 +329,12 @@ def _read_json(path: Path, columns: Columns) -> tuple[dict[str, list[Row]], tupl
                 wanted = "[text, second text, label]" if columns.pair else "[text, label]"
                 raise UnusableDataError(f"{path}: {name} {number} is {describe(row)[:80]}; allowed: {wanted}")
             rows[part].append(_checked(path, f"{name} {number}", row[0], row[1] if columns.pair else None, row[-1]))
-    left = tuple(f"{name} ({len(content[name])})" for name in content if name not in names.values())
+    left = tuple(_with_size(name, content[name]) for name in content if name not in names.values())
     return rows, left
+
+
+def _with_size(name: str, content: Any) -> str:
+    return f"{name} ({len(content)})" if isinstance(content, list) else name
 
 
 def _checked(path: Path, line: int | str, text: Any, pair: Any, label: Any) -> Row:
@@ -335,11 +345,16 @@ def _checked(path: Path, line: int | str, text: Any, pair: Any, label: Any) -> R
             raise UnusableDataError(f"{where} holds {describe(value)} in place of a text; allowed: text")
         if not value.strip():
             raise UnusableDataError(f"{where} holds an empty text; fill it or take the line out")
-        if "\0" in value:
-            raise UnusableDataError(f"{where} holds a zero byte; allowed: text in UTF-8")
+        if "\0" in value or _SURROGATE.search(value):
+            kind = "a zero byte" if "\0" in value else "half a surrogate pair (\\ud800 to \\udfff)"
+            raise UnusableDataError(f"{where} holds {kind}; allowed: text in UTF-8")
     if isinstance(label, bool) or not isinstance(label, (str, int)) or not str(label).strip():
         raise UnusableDataError(f"{where} has the label {describe(label)}; allowed: a name or a whole number")
     name = str(label).strip()
+    if len(name) > MAX_LABEL or _SURROGATE.search(name):
+        raise UnusableDataError(
+            f"{where} has a label that is no name ({name[:20]!r} …); allowed: {MAX_LABEL} characters"
+        )
     if _NUMBER.fullmatch(name) and int(name) < 0:
         raise UnusableDataError(f"{where} has the label {name}; allowed: whole numbers ≥ 0 (−1 marks a hidden label)")
     return Row(where, text, pair or "", name)
@@ -351,7 +366,7 @@ def _classes(rows: Sequence[Row], source: str) -> dict[str, int]:
     if len(names) < 2:
         raise UnusableDataError(f"{source}: found one class, {min(names)!r}, in training; allowed: two or more")
     numeric = all(_NUMBER.fullmatch(name) for name in names)
-    ordered = sorted(names, key=int) if numeric else sorted(names)
+    ordered = sorted(names, key=lambda name: (int(name), name)) if numeric else sorted(names)
     return {name: number for number, name in enumerate(ordered)}
 
 

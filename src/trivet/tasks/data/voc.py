@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from trivet.core.errors import MissingDataError
-from trivet.tasks.data.detection_data import Annotated
+from trivet.tasks.data.detection_data import Annotated, is_file
 from trivet.tasks.data.errors import UnusableDataError
 
 SETS, ANNOTATIONS, PICTURES = Path("ImageSets", "Main"), "Annotations", "JPEGImages"
@@ -64,13 +64,13 @@ def _text(path: Path) -> str:
 def _read(folder: Path, name: str, part: Path) -> Annotated:
     path = folder / ANNOTATIONS / f"{name}.xml"
     pictures = [folder / PICTURES / f"{name}{ending}" for ending in (".jpg", ".jpeg", ".png", ".JPG")]
-    picture = next((place for place in pictures if place.is_file()), None)
-    for kind, place in (("annotations", path if not path.is_file() else None), ("picture", picture or pictures[0])):
-        if place is not None and not place.is_file():
-            raise MissingDataError(f"{part}: lists {name!r}, whose {kind} {place} are not there; add or strike it")
+    picture = next((place for place in pictures if is_file(place)), None)
+    for kind, place, verb in (("annotations", path, "are"), ("picture", picture or pictures[0], "is")):
+        if not is_file(place):
+            raise MissingDataError(f"{part}: lists {name!r}, whose {kind} {place} {verb} not there; add or strike it")
     try:
         root = ElementTree.parse(path).getroot()
-    except (ElementTree.ParseError, OSError, ValueError) as error:
+    except (ElementTree.ParseError, OSError, ValueError, LookupError) as error:
         raise UnusableDataError(f"{path}: not a readable XML file ({error})") from error
     objects = list(root.iter("object"))
     return Annotated(
