@@ -45,6 +45,7 @@ def config(device: str = "auto", batch: int = 8, **rest: Any) -> dict[str, Any]:
     [
         ({"devices": 3}, "local", config(), "a multiple of 3"),
         ({"devices": 2}, "local", config(task={"name": "node-classification"}), "task node-classification"),
+        ({"nodes": 2}, "slurm", config(task={"name": "detection"}), "resources.nodes: found 2 with task detection"),
         ({"devices": 2}, "local", config(noise={"kind": "rounding"}), "with noise"),
         ({"nodes": 2}, "ray", config(), "resources.nodes"),
         ({"nodes": 2}, "slurm", config(task={"command": "true"}), "1 for a command"),

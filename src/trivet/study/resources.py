@@ -110,8 +110,9 @@ def resource_problems(
         if batch % resources.processes:
             found["batch"] = Problem(file, "training.batch_size", str(batch), allowed, "each takes an equal part")
         for reason in _one_process(config):
+            key, count = ("devices", resources.devices) if resources.devices > 1 else ("nodes", resources.nodes)
             found[reason] = Problem(
-                file, "resources.devices", f"{resources.devices} with {reason}", "1", "it is computed by one process"
+                file, f"resources.{key}", f"{count} with {reason}", "1", "it is computed by one process"
             )
     return list(found.values())
 
