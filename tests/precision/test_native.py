@@ -295,7 +295,9 @@ def test_nothing_grows_over_level_changes() -> None:
         gc.collect()
         return len(choice.chosen()), sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
 
-    assert change(30) == change(1000)
+    few, many = change(30), change(1000)
+    assert many[0] == few[0]
+    assert many[1] <= few[1]  # what other tests left behind may go meanwhile; a leak would leave hundreds more
 
 
 def test_kept_for_backward_is_one_byte_an_element() -> None:

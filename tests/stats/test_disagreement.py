@@ -27,6 +27,11 @@ def test_churn_is_the_mean_over_pairs():
     assert found.unstable == np.mean([len(set(column)) > 1 for column in table.T.tolist()])
 
 
+def test_equal_shares_are_their_own_mean():
+    found = churn([[0, 0, 1, 0, 0], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0]])
+    assert found.smallest == found.low == found.churn == found.high == found.largest == 0.4
+
+
 @given(arrays(np.int64, st.tuples(st.integers(2, 5), st.integers(1, 8)), elements=st.integers(0, 3)))
 def test_order_of_runs_examples_and_names_of_classes_do_not_matter(table):
     found = churn(table)

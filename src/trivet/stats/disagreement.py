@@ -106,15 +106,16 @@ def churn(predictions: Predictions, *, confidence: float = 0.95) -> Churn:
     check_alpha(1.0 - confidence, "1 - confidence")
     table = as_predictions(predictions)
     runs, examples = table.shape
-    apart = np.array([[float(np.count_nonzero(a != b)) for b in table] for a in table]) / examples
+    # Whole numbers of examples until the end: the mean of equal shares could round past them.
+    apart = np.array([[float(np.count_nonzero(a != b)) for b in table] for a in table])
     pairs = apart[np.triu_indices(runs, 1)]
-    low, high = _jackknife(apart, confidence)
+    low, high = _jackknife(apart, examples, confidence)
     return Churn(
-        churn=float(pairs.mean()),
+        churn=float(pairs.sum() / len(pairs) / examples),
         low=low,
         high=high,
-        smallest=float(pairs.min()),
-        largest=float(pairs.max()),
+        smallest=float(pairs.min() / examples),
+        largest=float(pairs.max() / examples),
         unstable=float(np.mean((table != table[0]).any(axis=0))),
         runs=runs,
         examples=examples,
@@ -182,7 +183,7 @@ def as_predictions(predictions: Predictions, name: str = "predictions", rows: in
     return table.astype(np.int64)
 
 
-def _jackknife(apart: FloatArray, confidence: float) -> tuple[float | None, float | None]:
+def _jackknife(apart: FloatArray, examples: int, confidence: float) -> tuple[float | None, float | None]:
     runs = len(apart)
     if runs < 3:
         return None, None
@@ -191,4 +192,4 @@ def _jackknife(apart: FloatArray, confidence: float) -> tuple[float | None, floa
     mean = total / (runs * (runs - 1) / 2.0)
     error = math.sqrt((runs - 1) / runs * float(((without - without.mean()) ** 2).sum()))
     half = t_quantile(runs - 1, (1.0 + confidence) / 2.0) * error
-    return max(0.0, mean - half), min(1.0, mean + half)
+    return max(0.0, (mean - half) / examples), min(1.0, (mean + half) / examples)
