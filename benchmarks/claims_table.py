@@ -314,9 +314,11 @@ ROWS: tuple[Claim, ...] = (
             correlation("tasks/node-classification.md", "schedules-cora", "graphs"),
             correlation("tasks/autoencoding.md", "schedules-autoencoder", "autoencoder (error)"),
             correlation("tasks/language-model.md", "schedules-kjv", "language (perplexity)"),
+            correlation("tasks/text-classification.md", "schedules-clinc150", "text"),
+            correlation("tasks/detection.md", "schedules-bccd", "detection"),
         ),
         verdict=correlated,
-        again="`schedules-fashion`, `schedules-cora`, `schedules-autoencoder`, `schedules-kjv`",
+        again="`schedules-fashion`, `schedules-cora`, `schedules-autoencoder`, `schedules-kjv`, `schedules-clinc150`, `schedules-bccd`",
         full=Full(recipe="full/schedules-cifar10", macs=1.7e8, examples=128, steps=64_000, runs=96),
     ),
     Claim(
