@@ -318,7 +318,7 @@ ROWS: tuple[Claim, ...] = (
             correlation("tasks/detection.md", "schedules-bccd", "detection"),
         ),
         verdict=correlated,
-        again="`schedules-fashion`, `schedules-cora`, `schedules-autoencoder`, `schedules-kjv`, `schedules-clinc150`, `schedules-bccd`",
+        again="`schedules-fashion`, and the recipe named on each page",
         full=Full(recipe="full/schedules-cifar10", macs=1.7e8, examples=128, steps=64_000, runs=96),
     ),
     Claim(
