@@ -172,6 +172,33 @@ def test_the_batch_file_says_what_was_asked(slurm: Path) -> None:
         executor.poll(other)
 
 
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (
+            "printf 'sinfo: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\\n"
+            "sinfo: error: fetch_config: DNS SRV lookup failed\\nsinfo: fatal: Could not establish a configuration "
+            "source\\n' >&2; exit 1",
+            "executor slurm: the Slurm client here has no configuration; name its slurm.conf in SLURM_CONF, run trivet",
+        ),
+        (
+            "echo 'sinfo: error: unable to contact slurm controller (connect failure)' >&2; exit 1",
+            r"executor slurm: Slurm does not answer \(unable to contact slurm controller \(connect failure\)\)",
+        ),
+        ("sleep 5", "sinfo gave no answer in 0.2 s"),
+    ],
+)
+def test_a_slurm_that_does_not_answer_is_one_message(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
+) -> None:
+    monkeypatch.setattr("trivet.study.executors.slurm.SINFO_SECONDS", 0.2)
+    (slurm / "bin" / "sinfo").write_text(f"#!/bin/sh\n{script.replace('sleep', 'exec sleep')}\n")
+    executor: Any = make_executor("slurm", ResourcesSpec(), slurm)
+    with pytest.raises(WorkerError, match=words) as caught:
+        executor.largest()
+    assert "\n" not in str(caught.value)
+
+
 def test_without_sbatch_slurm_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("submitit", reason="needs the extra slurm")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,11 @@ MINUTES = 24 * 60
 
 LOOK_SECONDS = 0.5
 """Between two looks at the same job."""
+
+SINFO_SECONDS = 60
+"""Longest wait for `sinfo`."""
+
+ELSEWHERE = "run trivet on a login node of Slurm, or with `--executor local`"
 
 
 class SlurmCall(Placed):
@@ -97,9 +103,14 @@ class SlurmExecutor:
             return Machine(name="this machine", cores=count_cores(), gpus=len(find_gpus(os.environ)))
         words = ["sinfo", "--noheader", "--format=%c %G"]
         words += [f"--partition={self._options['partition']}"] if "partition" in self._options else []
-        listing = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        try:
+            listing = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=SINFO_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise WorkerError(f"executor slurm: {unanswered(f'sinfo gave no answer in {SINFO_SECONDS} s')}") from None
+        except OSError as error:
+            raise WorkerError(f"executor slurm: sinfo cannot be started ({error.strerror}); {ELSEWHERE}") from error
         if listing.returncode:
-            raise WorkerError(f"executor slurm: sinfo said: {listing.stderr.strip()}; is Slurm running?")
+            raise WorkerError(f"executor slurm: {unanswered(listing.stderr)}")
         return largest_of(listing.stdout)
 
     def command(self, job: Job) -> list[str]:
@@ -176,6 +187,22 @@ class SlurmExecutor:
         """See `Executor`; nothing of it lives on."""
 
 
+def unanswered(said: str) -> str:
+    r"""What the complaints of a Slurm client mean, in one line.
+
+    Examples:
+        >>> unanswered("sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: no configuration source\n")
+        'the Slurm client here has no configuration; name its slurm.conf in SLURM_CONF, run trivet on a login node ...'
+        >>> unanswered("slurm_load_partitions: Unable to contact slurm controller (connect failure)")
+        'Slurm does not answer (Unable to contact slurm controller (connect failure)); is slurmctld running? ...'
+    """
+    if re.search(r"fetch_config|configuration source|slurm\.conf|resolve_ctls", said):
+        return f"the Slurm client here has no configuration; name its slurm.conf in SLURM_CONF, {ELSEWHERE}"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    last = re.sub(r"^(?:[\w-]+: )+", "", lines[-1])[:200] if lines else "it said nothing"
+    return f"Slurm does not answer ({last}); is slurmctld running? {ELSEWHERE}"
+
+
 def largest_of(listing: str) -> Machine:
     r"""The largest machine in lines of cores and generic resources, as `sinfo --format="%c %G"` prints them.
 
@@ -186,7 +213,7 @@ def largest_of(listing: str) -> Machine:
     cores, gpus = 0, 0
     for line in listing.splitlines():
         count, _, resources = line.strip().partition(" ")
-        cores = max(cores, int(count.rstrip("+") or 0))
+        cores = max(cores, int(digits) if (digits := count.rstrip("+")).isdecimal() else 0)
         for part in resources.split(","):
             words = part.partition("(")[0].split(":")
             if words[0] == "gpu" and words[-1].isdigit():
