@@ -7,9 +7,9 @@
     python benchmarks/native.py --part ladder       # a whole training with RR 8–32 against fp32: time and accuracy
     options: --threads 1 2, --cases, --repeats 7, --seeds 8, --write docs/native-precision.md
 
-The arms of a case alternate, step by step, so that a busy machine slows all of them; shown are medians of processor
-time (all threads together) and the ratio of medians, n = repeats after two rounds that do not count (in the first the
-kernels of `auto` are measured). A step is forward pass, loss, backward pass and SGD with momentum.
+The arms of a case alternate, step by step, so that a busy machine slows all of them; shown are medians, of processor
+time on one thread and of the clock on several (idle threads spin, which the clock of the processor would count), and
+the ratio of medians, n = repeats after two rounds that do not count (in the first the kernels of `auto` are measured). A step is forward pass, loss, backward pass and SGD with momentum.
 """
 
 from __future__ import annotations
@@ -130,14 +130,15 @@ def make_step(arm: str, make: Callable[[], tuple[nn.Module, Callable[[nn.Module]
 
 
 def measured(case: str, repeats: int, arms: tuple[str, ...] = ARMS) -> dict[str, tuple[float, float]]:
-    """Arm → median milliseconds of processor time, and half the spread between the quartiles."""
+    """Arm → median milliseconds, and half the spread between the quartiles."""
+    now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     steps = {arm: make_step(arm, CASES[case][1]) for arm in arms}
     times: dict[str, list[float]] = {arm: [] for arm in arms}
     for _ in range(repeats + 2):
         for arm, step in steps.items():
-            started = time.process_time()
+            started = now()
             step()
-            times[arm].append((time.process_time() - started) * 1e3)
+            times[arm].append((now() - started) * 1e3)
     found = {}
     for arm, values in times.items():
         kept = sorted(values[2:])
