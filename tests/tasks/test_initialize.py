@@ -80,7 +80,11 @@ def test_a_run_reports_what_was_predicted_and_quantizes_it(ghn: Path, make_run: 
     )
     assert run_task(folder.path) == 0
     assert "29 of 29 parameter tensors predicted" in folder.log_path.read_text()
-    assert folder.read_result().outcome == "finished"
+    result = folder.read_result()
+    assert result.outcome == "finished"
+    init = result.extra["init"]
+    assert (init["ghn"], init["tensors"], init["predicted_tensors"], init["kept"]) == (str(ghn), 29, 29, {})
+    assert init["parameters"] == init["predicted_parameters"] > 10_000
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from trivet.report import tables
 from trivet.report.bundle import javascript
 from trivet.report.charts import cost_chart, differences_chart, learning_chart, precision_chart
 from trivet.report.numbers import count, listing, number
+from trivet.report.starts import starts_table
 from trivet.report.styles import ArmStyle, arm_styles
 from trivet.report.summary import summarize
 
@@ -87,6 +88,7 @@ def render(summary: Summary) -> str:
         arms_table=tables.arms_table(summary, chips).to_html(),
         comparisons_table=tables.comparisons_table(summary, chips).to_html(),
         missing_table=tables.missing_table(summary, chips).to_html(),
+        starts_table=starts_table(summary["starts"], chips).to_html(),
         differences_table=tables.differences_table(summary).to_html(),
         show=tables.value_text,
         harness=harness_text(summary["harness"]),

@@ -16,6 +16,7 @@ from trivet.report.aggregate import BAND_METHOD, CurveRow, bands, precision_line
 from trivet.report.environments import summarize_environments
 from trivet.report.numbers import count, listing, number
 from trivet.report.pictures import pictures
+from trivet.report.starts import starts
 from trivet.stats.wording import percent
 from trivet.study.metrics import unreported_text
 from trivet.study.nulls import rounding
@@ -43,8 +44,8 @@ def summarize(results: Results) -> dict[str, Any]:
 
     Returns:
         A mapping with the keys `format`, `trivet`, `study`, `question`, `notices`, `comparisons`, `rounding`, `arms`,
-        `curves`, `precision`, `pictures`, `environment`, `rerun`, `harness` and `missing`; see docs/report.md for their
-        content.
+        `curves`, `precision`, `pictures`, `starts`, `environment`, `rerun`, `harness` and `missing`; see
+        docs/report.md for their content.
 
     Raises:
         ValueError: The study has no runs at all, planned or done.
@@ -81,6 +82,7 @@ def summarize(results: Results) -> dict[str, Any]:
         "curves": curves,
         "precision": precision_lines(_rows(results, "bits"), arms),
         "pictures": pictures(results),
+        "starts": starts(results),
         "environment": environment,
         "rerun": _rerun(results),
         "harness": results.harness.to_dict() if results.harness else None,

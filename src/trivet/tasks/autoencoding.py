@@ -69,7 +69,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     mean = torch.from_numpy(train.mean(0) / 255).to(device, torch.float32)
     seed_everything(derive(run.seed, "init"))
     model, example = _model(task, data, device)
-    initialize(run, model, example)
+    initial = initialize(run, model, example)
     precision = RunPrecision(run, model, example, quantizes)
     seed_everything(derive(run.seed, "training"))
     feed = feeder(task.buffer, device)
@@ -91,7 +91,13 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
         write_strip(folder / "2 drawn.png", (drawn * 255).round().to(torch.uint8).cpu().numpy())
 
     return Job(
-        model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=precision.steppers, keep=keep
+        model=model,
+        loss=loss,
+        evaluate=evaluate,
+        observe=precision.observe,
+        steppers=precision.steppers,
+        keep=keep,
+        extra=initial,
     )
 
 

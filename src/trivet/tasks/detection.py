@@ -71,7 +71,9 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     pictures = _Pictures(data, task, training, run.seed, device)
     seed_everything(derive(run.seed, "init"))
     model, example = _model(task, len(data.classes), device)
-    _initialize(run, model, example)
+    head = model.net.head  # its last layers begin with a bias that makes every score small; without it, losses explode
+    last = (head.classification_head.cls_logits, head.regression_head.bbox_reg)
+    initial = initialize(run, model, example, heads=last)
     precision = RunPrecision(run, model, example, quantizes)
     seed_everything(derive(run.seed, "training"))
 
@@ -88,7 +90,9 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
             ]
         return {f"test_{name}": value for name, value in average_precision(found, data.test, data.classes).items()}
 
-    return Job(model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=precision.steppers)
+    return Job(
+        model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=precision.steppers, extra=initial
+    )
 
 
 def quantizes(module: nn.Module, name: str) -> bool:
@@ -128,21 +132,6 @@ def _model(task: DetectionConfig, num_classes: int, device: torch.device) -> tup
         head_norm=task.head_norm == "group",
     )
     return model.to(device), torch.zeros(1, 3, task.height, task.width, device=device)
-
-
-def _initialize(run: RunConfig, model: Detector, example: Tensor) -> None:
-    """As in `initialize`; with `head: keep` the last layers keep their random values.
-
-    They begin with a bias that makes every score small, without which the first losses are a thousand times as large.
-    """
-    last = [*model.net.head.classification_head.cls_logits.parameters()]
-    last += [*model.net.head.regression_head.bbox_reg.parameters()]
-    before = [parameter.detach().clone() for parameter in last]
-    initialize(run, model, example)
-    if run.init.head == "keep":
-        with torch.no_grad():
-            for parameter, value in zip(last, before, strict=True):
-                parameter.copy_(value)
 
 
 class _Pictures:

@@ -61,7 +61,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     images = _Images(data, task, training, run.seed, device)
     seed_everything(derive(run.seed, "init"))
     model, example = _model(task, data, device)
-    initialize(run, model, example)
+    initial = initialize(run, model, example)
     precision = RunPrecision(run, model, example)
     seed_everything(derive(run.seed, "training"))
 
@@ -73,7 +73,9 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
         with precision.evaluation():
             return images.evaluate(model)
 
-    return Job(model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=precision.steppers)
+    return Job(
+        model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=precision.steppers, extra=initial
+    )
 
 
 def counted(run: RunConfig) -> tuple[nn.Module, Any]:

@@ -69,7 +69,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     }
     seed_everything(derive(run.seed, "init"))
     model, example = _model(task, len(text.vocabulary), device)
-    initialize(run, model, example)
+    initial = initialize(run, model, example)
     precision = RunPrecision(run, model, example, quantizes)
     seed_everything(derive(run.seed, "training"))
     carried = Carried()
@@ -86,7 +86,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
             return _figures({name: mean_loss(model, words, task.bptt) for name, words in held_out.items()})
 
     steppers = {**precision.steppers, "state": carried}
-    return Job(model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=steppers)
+    return Job(model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=steppers, extra=initial)
 
 
 def quantizes(module: nn.Module, name: str) -> bool:

@@ -59,7 +59,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     logger.info("graph %s", graph.describe())
     seed_everything(derive(run.seed, "init"))
     model, features = _model(task, graph, device)
-    initialize(run, model, features)
+    initial = initialize(run, model, features)
     precision = RunPrecision(run, model, features, quantizes)
     seed_everything(derive(run.seed, "training"))
     labels = torch.from_numpy(graph.labels).to(device)
@@ -77,7 +77,9 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
             found |= {f"{part}_{name}": value for name, value in figures(logits[nodes], graph.labels[nodes]).items()}
         return found
 
-    return Job(model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=precision.steppers)
+    return Job(
+        model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=precision.steppers, extra=initial
+    )
 
 
 def quantizes(module: nn.Module, name: str) -> bool:

@@ -211,6 +211,7 @@ def _train(run: RunConfig, folder: RunFolder, stop: StopFlag, started: float) ->
         bitops=float(job.observe(end.step).get("bitops", 0.0)),
         seconds=time.perf_counter() - started + end.resumed_seconds,
         train_seconds=end.train_seconds,
+        extra=job.extra,
     )
 
 

@@ -81,7 +81,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     model = _model(task, files, documents).to(device)
     buckets = LengthBuckets(texts.lengths("train"), batch_size=training.batch_size, seed=derive(run.seed, "batches"))
     example = tuple(tensor.to(device) for tensor in _example(buckets.length(0)))
-    initialize(run, model, example)
+    initial = initialize(run, model, example)
     precision = RunPrecision(run, model, example, quantizes)
     cost = VaryingCost(
         functools.partial(_layers, model, device), buckets.length, precision.schedule, precision.grad_bits,
@@ -105,7 +105,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     def observe(step: int) -> Mapping[str, float]:
         return {**precision.observe(step), "bitops": cost(step)}
 
-    return Job(model=model, loss=loss, evaluate=evaluate, observe=observe, steppers=precision.steppers)
+    return Job(model=model, loss=loss, evaluate=evaluate, observe=observe, steppers=precision.steppers, extra=initial)
 
 
 def quantizes(module: nn.Module, name: str) -> bool:

@@ -79,7 +79,7 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
     test = _test_sequences(frames[task.split(len(frames)) :], task, device)
     seed_everything(derive(run.seed, "init"))
     model, example = _model(task, device)
-    initialize(run, model, example)
+    initial = initialize(run, model, example)
     precision = RunPrecision(run, model, example, quantizes)
     seed_everything(derive(run.seed, "training"))
     feed = feeder(task.buffer, device)
@@ -102,7 +102,15 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
         write_strip(folder / "2 predicted.png", _bytes(predictions))
 
     steppers = {**precision.steppers, "memory": memory}
-    return Job(model=model, loss=loss, evaluate=evaluate, observe=precision.observe, steppers=steppers, keep=keep)
+    return Job(
+        model=model,
+        loss=loss,
+        evaluate=evaluate,
+        observe=precision.observe,
+        steppers=steppers,
+        keep=keep,
+        extra=initial,
+    )
 
 
 def quantizes(module: nn.Module, name: str) -> bool:

@@ -52,3 +52,5 @@ class Job:
     """Steps after which a row is written, whatever `log_every` says."""
     keep: Callable[[Path], None] = _keep_nothing
     """Write pictures for the report, PNG files, into this folder; called once, when training has finished."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What the result shall hold besides metrics, plain values, such as what was predicted before the first step."""
