@@ -185,10 +185,13 @@ def test_a_hypernetwork_predicts_what_it_covers(tmp_path: Path, caplog: Any) -> 
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, random[name])}
     assert "init: " in caplog.text
     assert {"net.backbone.backbone.body.conv.weight", "net.head.regression_head.conv.0.0.weight"} <= changed
-    kept = dict(build_job(run_of({"init": {"ghn": ghn, "head": "keep"}}), CPU).model.named_parameters())
+    job = build_job(run_of({"init": {"ghn": ghn, "head": "keep"}}), CPU)
+    kept = dict(job.model.named_parameters())
     last = [name for name in kept if ".cls_logits." in name or ".bbox_reg." in name]
     assert len(last) == 4
     assert all(torch.equal(kept[name], random[name]) for name in last)
+    assert job.extra["init"]["kept"]["the classifier is kept, as asked"] == last
+    assert job.extra["init"]["predicted_tensors"] == len(kept) - sum(map(len, job.extra["init"]["kept"].values()))
     assert "net.head.regression_head.conv.0.0.weight" in {n for n, p in kept.items() if not torch.equal(p, random[n])}
 
 
