@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,24 +64,17 @@ def _together(made: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    common = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(made / "two"), str(made / "begun")],
-            env={**common, "RANK": rank, "LOCAL_RANK": rank},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in "01"
-    ]
-    try:
-        for process in reversed(processes):
+    own = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    command = [sys.executable, str(WORKER), str(made / "two"), str(made / "begun")]
+    with subprocess.Popen(
+        command, env={**os.environ, **own}, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
             _, errors = process.communicate(timeout=200)
             assert process.returncode == 0, errors[-3000:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:
