@@ -214,13 +214,18 @@ def test_frozen_embeddings_and_random_parameters() -> None:
     assert not torch.equal(one, other)
 
 
-def test_a_hypernetwork_writes_over_the_encoder(tmp_path: Path, caplog: Any) -> None:
+def test_a_hypernetwork_predicts_a_random_encoder_and_not_a_pretrained_one(tmp_path: Path, caplog: Any) -> None:
     from trivet.ghn import GHN, GHNConfig
 
     ghn = str(GHN(GHNConfig(hid=8, max_shape=(16, 16, 3, 3)), seed=0).save_pretrained(tmp_path / "g"))
-    before = dict(job_of().model.named_parameters())
+    for init in ({"ghn": ghn, "head": "keep"}, {"method": "orthogonal"}):
+        with pytest.raises(ConfigError, match="written over what was learned"):
+            run_of({"init": init}).check()
+    random = {"task": {"pretrained": False}}
+    run_of({"init": {"ghn": ghn, "head": "keep"}, **random}).check()
+    before = dict(job_of(random).model.named_parameters())
     with caplog.at_level("INFO"):
-        model = job_of({"init": {"ghn": ghn, "head": "keep"}}).model
+        model = job_of({"init": {"ghn": ghn, "head": "keep"}, **random}).model
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     assert {f"encoder.bert.encoder.layer.{k}.intermediate.dense.weight" for k in (0, 1)} <= changed
     assert "init: " in caplog.text

@@ -64,11 +64,12 @@ class RunConfig:
         """The same run with the contents of what it names by path written into it, for now those of a hypernetwork."""
         return replace(self, init=self.init.pinned())
 
-    def check(self, *, file: str = "") -> None:
+    def check(self, *, file: str = "", read_data: bool = False) -> None:
         """Refuse what cannot run: unknown models, schedules that do not fit, missing data, bad placeholders.
 
         Args:
             file: Named in the errors.
+            read_data: Whether to look into all of the data too, see `TaskConfig.data_problems`.
 
         Raises:
             ConfigError: With every problem found.
@@ -94,6 +95,10 @@ class RunConfig:
                 self.init.check(num_classes=self.task.num_classes)
             except ValueError as error:
                 problems.append(said(file, "init", repr(self.init.ghn), error))
+            if not self.init.is_random and getattr(self.task, "pretrained", False):
+                allowed = "nothing beside `task.pretrained`: a start of its own would be written over what was learned"
+                fix = "remove `init`, or begin at random (`pretrained: false`, for a detector remove it)"
+                problems.append(Problem(file, "init", self.init.ghn or self.init.method, allowed, fix))
         if self.environment.backend != "torch":
             problems += _backend_problems(self, file)
         if not self.noise.is_silent and self.task.is_command:
@@ -107,7 +112,8 @@ class RunConfig:
         if self.noise.kind == "race" and self.environment.threads < 2:
             found = f"'race', with environment.threads: {self.environment.threads}"
             problems.append(Problem(file, "noise.kind", found, "two threads or more, as one cannot race"))
-        problems += self.task.problems(self, file)
+        found = self.task.problems(self, file)
+        problems += found or (self.task.data_problems(self, file) if read_data else [])
         if problems:
             raise ConfigError(problems)
 
