@@ -125,3 +125,23 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         results = made.run()
     return made.outcomes(results)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Slurm of five scripts: what is submitted is kept, nothing runs."""
+    pytest.importorskip("submitit", reason="needs the extra slurm")
+    scripts = {
+        "sbatch": f'cp "$1" {tmp_path}/batch; echo "Submitted batch job 7"',
+        "sinfo": "echo '64 gpu:a100:4(S:0-1)'",
+        "srun": "true",
+        "sacct": "echo 'JobID|State'; echo '7|FAILED'",
+        "scancel": f"echo $1 > {tmp_path}/cancelled",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, text in scripts.items():
+        path = tmp_path / "bin" / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return tmp_path

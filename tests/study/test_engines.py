@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -129,26 +128,6 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert placed.read_report(tmp_path / "nowhere") is None
 
 
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Slurm of three scripts: what is submitted is kept, nothing runs."""
-    pytest.importorskip("submitit", reason="needs the extra slurm")
-    scripts = {
-        "sbatch": f'cp "$1" {tmp_path}/batch; echo "Submitted batch job 7"',
-        "sinfo": "echo '64 gpu:a100:4(S:0-1)'",
-        "srun": "true",
-        "sacct": "echo 'JobID|State'; echo '7|FAILED'",
-        "scancel": f"echo $1 > {tmp_path}/cancelled",
-    }
-    (tmp_path / "bin").mkdir()
-    for name, text in scripts.items():
-        path = tmp_path / "bin" / name
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    return tmp_path
-
-
 def test_the_batch_file_says_what_was_asked(slurm: Path) -> None:
     executor: Any = make_executor("slurm", ResourcesSpec(options={"partition": "long", "account": "me"}), slurm)
     assert executor.largest() == Machine(name="the largest Slurm node", cores=64, gpus=4)
@@ -191,7 +170,7 @@ def test_the_batch_file_says_what_was_asked(slurm: Path) -> None:
 def test_a_slurm_that_does_not_answer_is_one_message(
     slurm: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
 ) -> None:
-    monkeypatch.setattr("trivet.study.executors.slurm.SINFO_SECONDS", 0.2)
+    monkeypatch.setattr("trivet.study.executors.slurm_info.SINFO_SECONDS", 0.2)
     (slurm / "bin" / "sinfo").write_text(f"#!/bin/sh\n{script.replace('sleep', 'exec sleep')}\n")
     executor: Any = make_executor("slurm", ResourcesSpec(), slurm)
     with pytest.raises(WorkerError, match=words) as caught:

@@ -40,8 +40,12 @@ class ResourcesSpec:
     """Longest time of one run that Slurm is told; 0: one day."""
     memory_gb: int = field(default=0, metadata=UNSET_IS_LEFT_OUT)
     """Memory of one run on each node that the engine is told, in GB; 0: its default."""
+    storage: Literal["shared", "copied"] = field(default="shared", metadata=UNSET_IS_LEFT_OUT)
+    """Whether all machines see the study folder, or Ray carries each run there and its files back (`copied`)."""
+    block: Literal["none", "seed"] = field(default="none", metadata=UNSET_IS_LEFT_OUT)
+    """`seed`: Slurm gets all arms of a seed as one job, which runs one after another on the same GPU."""
     options: dict[str, str | int] = field(default_factory=dict, metadata=UNSET_IS_LEFT_OUT)
-    """For the engine as they are: `partition`, `account`, … of sbatch; `address` of a Ray cluster."""
+    """For the engine as they are: `partition`, … of sbatch; for Ray `address` and `working_dir`, a folder of code."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.slots <= 4096:
@@ -96,6 +100,9 @@ def resource_problems(
     if resources.nodes > 1 and executor != "slurm":
         fix = "Slurm places runs of several nodes; elsewhere start torchrun on each node yourself"
         found["nodes"] = Problem(file, "resources.nodes", f"{resources.nodes} with {executor}", "1", fix)
+    if resources.storage == "copied" and executor == "slurm":
+        fix = "jobs of Slurm find the study on storage that all machines share (--out)"
+        found["storage"] = Problem(file, "resources.storage", "'copied' with slurm", "shared", fix)
     if resources.processes == 1:
         return list(found.values())
     allowed = f"a multiple of {resources.processes}, the processes of a run"

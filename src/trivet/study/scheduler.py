@@ -77,11 +77,24 @@ class Scheduler(Generic[H]):
         grace: float = GRACE_SECONDS,
         resources: ResourcesSpec | None = None,
         engine_gpus: bool = False,
+        whole_blocks: bool = False,
     ) -> None:
-        """Args: grace: seconds for a checkpoint; resources: of each run; engine_gpus: whether an engine has GPUs."""
+        """What is run where.
+
+        Args:
+            store: The study folder.
+            executor: Places the runs.
+            capacity: How many go on at a time.
+            progress: Told what happens.
+            grace: Seconds for a checkpoint.
+            resources: Of each run.
+            engine_gpus: Whether an engine has GPUs.
+            whole_blocks: Whether a seed whose first run fits is started whole, as an engine makes one job of it.
+        """
         self._store = store
         self._resources = resources or ResourcesSpec()
         self._engine_gpus = engine_gpus
+        self._whole_blocks = whole_blocks
         self._executor = executor
         self._capacity = capacity
         self._progress = progress
@@ -170,17 +183,20 @@ class Scheduler(Generic[H]):
         limit = self._capacity.slots or len(self._queue) + len(self._active)
         blocked: set[str] = set()
         waiting: deque[PlannedRun] = deque()
+        begun: set[int] = set()
         while self._queue and not self._outcome.disk_full:
             run = self._queue.popleft()
             pool, weight = self._capacity.pool(run), self._capacity.weight(run)
             busy = len(self._active) + len(self._orphans) >= limit
-            if busy or pool in blocked or used[pool] + weight > self._capacity.size(pool):
+            is_full = busy or pool in blocked or used[pool] + weight > self._capacity.size(pool)
+            if is_full and not (self._whole_blocks and run.block in begun):
                 blocked.add(pool)
                 waiting.append(run)
                 if busy or blocked >= self._pools:
                     break
             elif self._start(run):
                 used[pool] += weight
+                begun.add(run.block)
         self._queue.extendleft(reversed(waiting))
 
     def _start(self, run: PlannedRun) -> bool:

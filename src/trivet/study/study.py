@@ -222,9 +222,17 @@ class Study:
 
         def run_all(part: list[PlannedRun]) -> Outcome:
             records = self.store.records(part)
-            gpus = isinstance(place, Engine) and place.largest().gpus != 0
+            asked = self.spec.resources
+            gpus = place.largest().gpus if isinstance(place, Engine) else 0
             scheduler = Scheduler(
-                self.store, place, capacity, shown, grace=grace, resources=self.spec.resources, engine_gpus=gpus
+                self.store,
+                place,
+                capacity,
+                shown,
+                grace=grace,
+                resources=asked,
+                engine_gpus=gpus != 0,
+                whole_blocks=isinstance(place, Engine) and asked.block == "seed",
             )
             outcome = scheduler.run(part, records, signals)
             self._remember(outcome, records)

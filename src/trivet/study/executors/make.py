@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from trivet.core.errors import MissingExtraError, unknown_name
+from trivet.core.errors import ConfigError, MissingExtraError, Problem, unknown_name
 from trivet.study.capacity import Capacity, count_cores, find_gpus, measure_capacity
 from trivet.study.executors.base import Engine, Executor
 from trivet.study.executors.local import LocalExecutor
@@ -17,6 +17,9 @@ EXECUTORS = ("local", "slurm", "ray")
 
 IN_THE_QUEUE = 256
 """Runs that are handed to an engine at a time when the study does not say how many."""
+
+RAY_OPTIONS = ("address", "working_dir")
+"""What `resources.options` may hold for Ray."""
 
 _PACKAGES = {"slurm": "submitit", "ray": "ray"}
 
@@ -34,6 +37,7 @@ def make_executor(
     Raises:
         ValueError: There is no executor of that name.
         MissingExtraError: Its package is not installed.
+        ConfigError: Ray knows no such option.
         WorkerError: Its engine cannot be reached.
 
     Examples:
@@ -60,7 +64,11 @@ def make_executor(
         return SlurmExecutor((folder or Path()) / ".slurm", options=asked.options)
     from trivet.study.executors.ray import RayExecutor
 
-    return RayExecutor(address=str(asked.options.get("address", "")))
+    options = {name: str(value) for name, value in asked.options.items()}
+    unknown = next((name for name in options if name not in RAY_OPTIONS), None)
+    if unknown:
+        raise ConfigError([Problem("", "resources.options", repr(unknown), ", ".join(RAY_OPTIONS), "these are Ray's")])
+    return RayExecutor(**options)
 
 
 def machine_of(place: Executor[Any]) -> Machine:

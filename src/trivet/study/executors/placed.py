@@ -1,7 +1,7 @@
 """What runs on a worker of an engine: the run's own command line, in a fresh process, watched until it ends.
 
 Before the command is started, the worker is looked at: it must have the same trivet and see the run folder. What it
-lacks is answered within moments, before time is spent. Not covered: storage that is not shared; results are not copied.
+lacks is answered within moments, before time is spent. Storage that is not shared: see `copied.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 import trivet
 from trivet.core.io import write_json
@@ -79,12 +80,15 @@ class Placed:
     variables: Mapping[str, str]
     version: str
     head: str = ""
+    start: str = ""
+    """Folder that the study was started from; commands run there where the worker sees it."""
 
     @classmethod
-    def of(cls, job: Job) -> Placed:
+    def of(cls, job: Job) -> Self:
         """What places a job."""
         hidden = {} if job.gpus else {"CUDA_VISIBLE_DEVICES": ""}
-        return cls(run_words(job), str(job.folder), {**job.variables, **hidden}, trivet.__version__)
+        variables = {**job.variables, **hidden}
+        return cls(run_words(job), str(job.folder), variables, trivet.__version__, start=os.getcwd())
 
     def __call__(self) -> Report:
         """Run the command; SIGTERM, SIGINT and Ctrl-C are handed on to it."""
@@ -100,6 +104,7 @@ class Placed:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.variables},
+                cwd=self.start if os.path.isdir(self.start) else None,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
@@ -117,7 +122,8 @@ class Placed:
         deadline = time.monotonic() + SEE_SECONDS
         while not RunFolder(Path(self.folder)).config_path.is_file():
             if time.monotonic() > deadline:
-                return f"{host} does not see {self.folder}; put the study on storage that all machines share (--out)"
+                shared = "put the study on storage that all machines share (--out)"
+                return f"{host} does not see {self.folder}; {shared}, or with Ray set `resources.storage: copied`"
             time.sleep(0.2)
         return ""
 

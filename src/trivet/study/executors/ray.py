@@ -4,7 +4,8 @@ A task calls the command line of its run in a fresh process, so nothing of one r
 arms of a seed are bound to one bundle of a placement group, that is to the same GPUs, one after another: a GPU is never
 confounded with an arm.
 
-Not covered: runs of several nodes; the cluster is started by whoever owns it (`ray start`), or a small one here.
+Workers that do not see the study folder get each run as files and send them back, see `copied.py`. Not covered: runs of
+several nodes; the cluster is started by whoever owns it (`ray start`), or a small one here.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trivet.study.executors.base import Exit, Job, WorkerError, run_words
+from trivet.study.executors.copied import Brought, Copied
 from trivet.study.executors.placed import Placed, Report
 from trivet.study.resources import Machine
 
@@ -22,7 +25,7 @@ NODE_LOSSES = 3
 """How often Ray starts a run again whose node was lost or whose worker was killed."""
 
 
-def _call(placed: Placed) -> Report:
+def _call(placed: Placed | Copied) -> Report | Brought:
     return placed()
 
 
@@ -40,15 +43,24 @@ class RayHandle:
 class RayExecutor:
     """Places runs on a Ray cluster: the one at `address`, the one `ray` finds, or a new one on this machine."""
 
-    def __init__(self, *, address: str = "") -> None:
-        """Raises `WorkerError` when there is no cluster at the address."""
+    def __init__(self, *, address: str = "", working_dir: str = "") -> None:
+        """Args: address: of the cluster; working_dir: a folder that Ray copies to the workers, where commands then run.
+
+        Raises:
+            WorkerError: There is no cluster at the address, or no such folder.
+        """
         import ray
 
         self._ray: Any = ray
         self._ours = not ray.is_initialized()
+        self._working_dir = working_dir
+        if working_dir and not Path(working_dir).is_dir():
+            raise WorkerError(f"executor ray: `working_dir: {working_dir}` is no folder here")
+        options: dict[str, Any] = {"runtime_env": {"working_dir": working_dir}} if working_dir else {}
+        options |= {"address": address} if address else {"include_dashboard": False}
         if self._ours:
             try:
-                ray.init(address=address or None, log_to_driver=False, include_dashboard=False if not address else None)
+                ray.init(log_to_driver=False, **options)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise WorkerError(f"executor ray: no cluster at {address or 'any address'}: {error}") from error
         self._open: dict[Any, RayHandle] = {}
@@ -75,7 +87,10 @@ class RayExecutor:
         options |= {"memory": job.resources.memory_gb * 10**9} if job.resources.memory_gb else {}
         if job.gpus:
             options["scheduling_strategy"] = self._bundle(job)
-        task = self._ray.remote(_call).options(name=job.run.run_id, **options).remote(Placed.of(job))
+        placed = Placed.of(job)
+        placed.start = "" if self._working_dir else placed.start
+        sent = Copied.of(job, placed) if job.resources.storage == "copied" else placed
+        task = self._ray.remote(_call).options(name=job.run.run_id, **options).remote(sent)
         handle = self._open[task] = RayHandle(job, task, time.time())
         return handle
 
@@ -106,12 +121,15 @@ class RayExecutor:
 
     def _ended(self, handle: RayHandle) -> Exit:
         try:
-            report: Report = self._ray.get(handle.task)
+            report = self._ray.get(handle.task)
         except self._ray.exceptions.RayError as error:
             if "No module named" in str(error):
                 last = [line for line in str(error).splitlines() if "No module named" in line][-1]
                 raise WorkerError(f"a Ray worker cannot run trivet: {last.strip()}; install it there") from error
             return Exit(code=-signal.SIGKILL, waited=time.time() - handle.requested, ran=0.0)
+        if isinstance(report, Brought):
+            report.unpack(handle.job.folder)
+            report = report.report
         if report.refused:
             raise WorkerError(report.refused)
         return Exit(code=report.code, waited=max(0.0, report.started - handle.requested), ran=report.seconds)

@@ -1,31 +1,32 @@
-"""Runs as jobs of a Slurm cluster, each placed by submitit: one `sbatch` a run.
+"""Runs as jobs of a Slurm cluster, placed by submitit: one `sbatch` a run, or one a seed.
 
 Slurm grants cores, GPUs and nodes, requeues what it preempts (the run writes its checkpoint first), and holds what does
 not fit yet; trivet submits the command line of the run and reads its folder. What the batch job leaves in `.slurm/` of
 the study folder is submitit's: batch file, logs, and the pickled call, which only the job itself reads back.
 
-Not covered: which GPU Slurm grants. Arms are shuffled inside each seed, so that devices fall on all alike by chance,
-and the device of each run is recorded; they are not blocked as on one machine.
+With `block: seed` the arms of a seed are one job and share the GPU that Slurm grants it. Without, they are shuffled
+inside each seed, so that devices fall on all alike by chance. The device of each run is recorded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trivet.core.io import FileLock
+from trivet.core.io import FileLock, write_json
 from trivet.core.runfolder import RunFolder
 from trivet.study.executors.base import Exit, Job, WorkerError, run_words
-from trivet.study.executors.placed import RENDEZVOUS_PORT, Placed, read_report, report_path, stop_running
+from trivet.study.executors.placed import Report, read_report, report_path
+from trivet.study.executors.slurm_info import largest_machine
+from trivet.study.executors.slurm_job import STOPPED, SlurmCall, SlurmCalls
+from trivet.study.failures import is_full_disk_error
 from trivet.study.resources import Machine
 
 MINUTES = 24 * 60
@@ -34,41 +35,18 @@ MINUTES = 24 * 60
 LOOK_SECONDS = 0.5
 """Between two looks at the same job."""
 
-SINFO_SECONDS = 60
-"""Longest wait for `sinfo`."""
-
-ELSEWHERE = "run trivet on a login node of Slurm, or with `--executor local`"
-
-
-class SlurmCall(Placed):
-    """The command of a run inside its job; unlike elsewhere it leaves its report in the run folder."""
-
-    def __call__(self) -> Any:
-        """Run it; of several nodes the first one reports."""
-        import submitit
-
-        here = submitit.JobEnvironment()
-        port = RENDEZVOUS_PORT + int(here.job_id.split("_")[0]) % 1000
-        self.head = f"{here.hostnames[0]}:{port}"
-        report = Placed.__call__(self)
-        if here.global_rank == 0:
-            report.write(self.folder)
-
-    def checkpoint(self) -> Any:
-        """Asked by submitit before the machine is taken away: what to do when the job is started again."""
-        import submitit
-
-        stop_running()
-        return submitit.helpers.DelayedSubmission(SlurmCall(self.words, self.folder, self.variables, self.version))
-
 
 @dataclass(slots=True)
 class SlurmHandle:
-    """One submitted job."""
+    """One run, and the job that it is in."""
 
     job: Job
-    submitted: Any
     requested: float
+    submitted: Any = None
+    """The job; None while it waits for the other arms of its seed."""
+    ahead: Sequence[SlurmHandle] = ()
+    """Runs that come before it in the job."""
+    cancelled: bool = False
     looked: float = 0.0
     exit: Exit | None = None
 
@@ -89,6 +67,7 @@ class SlurmExecutor:
         self._submitit = submitit.AutoExecutor(folder=folder.absolute(), cluster=cluster)
         self._options = {name.replace("_", "-"): value for name, value in (options or {}).items()}
         self._cluster = cluster
+        self._waiting: dict[int, list[SlurmHandle]] = {}
 
     @property
     def start_seconds(self) -> float:
@@ -101,44 +80,46 @@ class SlurmExecutor:
             from trivet.study.capacity import count_cores, find_gpus
 
             return Machine(name="this machine", cores=count_cores(), gpus=len(find_gpus(os.environ)))
-        words = ["sinfo", "--noheader", "--format=%c %G"]
-        words += [f"--partition={self._options['partition']}"] if "partition" in self._options else []
-        try:
-            listing = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=SINFO_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise WorkerError(f"executor slurm: {unanswered(f'sinfo gave no answer in {SINFO_SECONDS} s')}") from None
-        except OSError as error:
-            raise WorkerError(f"executor slurm: sinfo cannot be started ({error.strerror}); {ELSEWHERE}") from error
-        if listing.returncode:
-            raise WorkerError(f"executor slurm: {unanswered(listing.stderr)}")
-        return largest_of(listing.stdout)
+        return largest_machine(str(self._options.get("partition", "")))
 
     def command(self, job: Job) -> list[str]:
         """See `Executor`."""
         return run_words(job)
 
     def start(self, job: Job) -> SlurmHandle:
-        """See `Executor`; a refused submission is an `OSError`."""
+        """See `Executor`; a refused submission is an `OSError`. With `block: seed` it is submitted by `wait`."""
+        handle = SlurmHandle(job, time.time())
+        if job.resources.block == "seed":
+            self._waiting.setdefault(job.run.block, []).append(handle)
+        else:
+            self._submit([handle])
+        return handle
+
+    def _submit(self, handles: Sequence[SlurmHandle]) -> None:
+        """Submit one job, which does these runs one after another."""
         from submitit.core.utils import FailedJobError
 
-        asked = job.resources
-        extra: dict[str, Any] = {**self._options, **({"gres": f"gpu:{job.gpus}"} if job.gpus else {})}
-        limits: dict[str, Any] = {"timeout_min": asked.minutes or MINUTES, "cpus_per_task": job.threads}
+        job, count = handles[0].job, len(handles)
+        asked, gpus, threads = job.resources, max(h.job.gpus for h in handles), max(h.job.threads for h in handles)
+        extra: dict[str, Any] = {**self._options, **({"gres": f"gpu:{gpus}"} if gpus else {})}
+        limits: dict[str, Any] = {"timeout_min": count * (asked.minutes or MINUTES), "cpus_per_task": threads}
         limits |= {"mem_gb": asked.memory_gb} if asked.memory_gb else {}
         self._submitit.update_parameters(
-            name=f"trivet-{job.run.run_id}",
+            name=f"trivet-{job.run.run_id if count == 1 else f'seed-{job.run.seed}'}",
             nodes=asked.nodes,
             tasks_per_node=1,
             slurm_additional_parameters=extra,
-            local_gpus_per_node=job.gpus,
+            local_gpus_per_node=gpus,
             **limits,
         )
-        report_path(job.folder).unlink(missing_ok=True)
+        for handle in handles:
+            report_path(handle.job.folder).unlink(missing_ok=True)
         try:
-            submitted = self._submitit.submit(SlurmCall.of(job))
+            submitted = self._submitit.submit(SlurmCalls([SlurmCall.of(handle.job) for handle in handles]))
         except FailedJobError as error:
             raise OSError(f"sbatch: {str(error).strip()}") from error
-        return SlurmHandle(job, submitted, time.time())
+        for place, handle in enumerate(handles):
+            handle.submitted, handle.ahead = submitted, handles[:place]
 
     def poll(self, handle: SlurmHandle) -> Exit | None:
         """See `Executor`; a job that ended without a report counts as killed, so it is submitted once more.
@@ -147,32 +128,45 @@ class SlurmExecutor:
             WorkerError: The job's machine cannot run the study.
         """
         now = time.time()
-        if handle.exit is None and now - handle.looked > LOOK_SECONDS:
+        if handle.exit is None and handle.submitted is not None and now - handle.looked > LOOK_SECONDS:
             handle.looked = now
             # Slurm is slow to say that a job has ended; its report is there at once.
             if (self._cluster == "local" or read_report(handle.job.folder) is None) and not handle.submitted.done():
                 return None
-            report = read_report(handle.job.folder)
-            if report is None:
-                said = _last_words(handle.submitted)
-                if "No module named" in said or "No such file" in said:
-                    raise WorkerError(f"the job {handle.submitted.job_id} cannot run trivet: {said}")
-                handle.exit = Exit(code=-signal.SIGKILL, waited=now - handle.requested, ran=0.0)
-            elif report.refused:
-                raise WorkerError(report.refused)
-            else:
-                waited = max(0.0, report.started - handle.requested)
-                handle.exit = Exit(code=report.code, waited=waited, ran=report.seconds)
+            handle.exit = self._ended(handle, read_report(handle.job.folder))
         return handle.exit
+
+    def _ended(self, handle: SlurmHandle, report: Report | None) -> Exit | None:
+        """How a run ended whose report is there, or whose job has ended; None when it goes into another job."""
+        waited = time.time() - handle.requested
+        if report is None:
+            said = _last_words(handle.submitted)
+            if "No module named" in said or "No such file" in said:
+                raise WorkerError(f"the job {handle.submitted.job_id} cannot run trivet: {said}")
+            before = [read_report(other.job.folder) for other in handle.ahead]
+            if any(other is None or other.code in STOPPED for other in before) and not handle.cancelled:
+                handle.submitted, handle.ahead = None, ()  # its turn never came
+                self._waiting.setdefault(handle.job.run.block, []).append(handle)
+                return None
+            return Exit(code=-signal.SIGKILL, waited=waited, ran=0.0)
+        if report.refused:
+            raise WorkerError(report.refused)
+        return Exit(code=report.code, waited=max(0.0, report.started - handle.requested), ran=report.seconds)
 
     def cancel(self, handle: SlurmHandle, *, force: bool) -> None:
         """See `Executor`; `scancel` sends SIGTERM and, after Slurm's KillWait, SIGKILL."""
         if handle.exit is not None:
             return
+        handle.cancelled = True
+        if handle.submitted is None:
+            self._waiting[handle.job.run.block].remove(handle)
+            handle.exit = Exit(code=-signal.SIGTERM, waited=time.time() - handle.requested, ran=0.0)
+            return
         if self._cluster == "slurm":
             handle.submitted.cancel(check=False)
             return
-        holder = FileLock.holder(RunFolder(handle.job.folder).lock_path)
+        lock = RunFolder(handle.job.folder).lock_path
+        holder = FileLock.holder(lock) if FileLock.is_held(lock) else None
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if holder:
                 os.kill(holder, signal.SIGKILL if force else signal.SIGTERM)
@@ -180,45 +174,23 @@ class SlurmExecutor:
             handle.submitted.cancel(check=False)
 
     def wait(self, seconds: float) -> None:
-        """See `Executor`."""
+        """See `Executor`; submits the seeds whose arms have come together since."""
+        while self._waiting:
+            handles = self._waiting.pop(next(iter(self._waiting)))
+            try:
+                if handles:
+                    self._submit(handles)
+            except OSError as error:
+                if is_full_disk_error(error):
+                    raise
+                for handle in handles:
+                    content = {"type": "OSError", "message": f"the run could not be started: {error}", "traceback": ""}
+                    write_json(RunFolder(handle.job.folder).error_path, content)
+                    handle.exit = Exit(code=1, waited=time.time() - handle.requested, ran=0.0)
         time.sleep(seconds)
 
     def close(self) -> None:
         """See `Executor`; nothing of it lives on."""
-
-
-def unanswered(said: str) -> str:
-    r"""What the complaints of a Slurm client mean, in one line.
-
-    Examples:
-        >>> unanswered("sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: no configuration source\n")
-        'the Slurm client here has no configuration; name its slurm.conf in SLURM_CONF, run trivet on a login node ...'
-        >>> unanswered("slurm_load_partitions: Unable to contact slurm controller (connect failure)")
-        'Slurm does not answer (Unable to contact slurm controller (connect failure)); is slurmctld running? ...'
-    """
-    if re.search(r"fetch_config|configuration source|slurm\.conf|resolve_ctls", said):
-        return f"the Slurm client here has no configuration; name its slurm.conf in SLURM_CONF, {ELSEWHERE}"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    last = re.sub(r"^(?:[\w-]+: )+", "", lines[-1])[:200] if lines else "it said nothing"
-    return f"Slurm does not answer ({last}); is slurmctld running? {ELSEWHERE}"
-
-
-def largest_of(listing: str) -> Machine:
-    r"""The largest machine in lines of cores and generic resources, as `sinfo --format="%c %G"` prints them.
-
-    Examples:
-        >>> largest_of("64 gpu:a100:4(S:0-1)\n128+ (null)\n")
-        Machine(name='the largest Slurm node', cores=128, gpus=4)
-    """
-    cores, gpus = 0, 0
-    for line in listing.splitlines():
-        count, _, resources = line.strip().partition(" ")
-        cores = max(cores, int(digits) if (digits := count.rstrip("+")).isdecimal() else 0)
-        for part in resources.split(","):
-            words = part.partition("(")[0].split(":")
-            if words[0] == "gpu" and words[-1].isdigit():
-                gpus = max(gpus, int(words[-1]))
-    return Machine(name="the largest Slurm node", cores=cores, gpus=gpus)
 
 
 def _last_words(submitted: Any) -> str:
