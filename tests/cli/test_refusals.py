@@ -80,6 +80,27 @@ def test_all_problems_are_told_at_once(real_trivet: Any, tmp_path: Path) -> None
     [
         ("training.step=3", ("step", "did you mean 'steps'")),
         ("training.steps", ("--set", "training.steps=100")),
+        ("trainning.steps=3", ("--set: trainning.steps", "task, init, training", "did you mean 'training.steps'")),
+        ("steps=3", ("--set: steps", "did you mean 'training.steps'")),
+        ("sead=3", ("--set: sead", "did you mean 'seeds'")),
+        ("base.trainning.steps=3", ("base.trainning", "did you mean 'training'")),
+        ("base.training.stepps=3", ("base.training.stepps", "did you mean 'steps'")),
+        ("environment.threds=3", ("environment.threds", "did you mean 'threads'")),
+        ("environment.device=cpuu", ("environment.device", "did you mean 'cpu'")),
+        ("task.name=detecton", ("task.name", "did you mean 'detection'")),
+        ("metric.gool=minimize", ("metric.gool", "did you mean 'goal'")),
+        ("precision={schedule: custom, profile: cosin, q_min: 3, q_max: 8}", ("did you mean 'cosine'",)),
+        ('task={"name":"detection","backbone":"smal","model":""}', ("base.task",)),
+        ("resources.minutes=0", ("resources", "`minutes=0`", "[1, 527040]")),
+        ("resources.minutes=-3", ("resources", "`minutes=-3`")),
+        ("resources.minutes=.nan", ("resources.minutes", "a whole number")),
+        ("resources.minutes=1000000000000", ("resources", "minutes=1000000000000")),
+        ("resources.memory_gb=0", ("resources", "`memory_gb=0`")),
+        ("resources.memory_gb=1e30", ("resources.memory_gb", "a whole number")),
+        ("resources.devices=0", ("resources", "`devices=0`")),
+        ("resources.nodes=99999", ("resources", "`nodes=99999`")),
+        ("resources.slots=true", ("resources.slots", "a whole number")),
+        ("resources.options={partition: ''}", ("resources", "must not be empty")),
         ("seeds=-1", ("seeds", "-1")),
         ("precision.schedule=RX", ("RX", "did you mean 'RR'")),
     ],
@@ -135,3 +156,12 @@ def test_negative_slots(trivet: Any, tmp_path: Path) -> None:
     ended = trivet("run", "good.yaml", "--slots", "-1")
     assert ended.code == 2
     assert "slots" in ended.err
+
+
+@pytest.mark.parametrize("words", [("--executor", ""), ("--executor=",), ("--out", ""), ("--data-root", " "), ("",)])
+def test_an_empty_word_is_no_default(words: tuple[str, ...], trivet: Any, tmp_path: Path) -> None:
+    """As a script leaves it whose variable is not set."""
+    (tmp_path / "good.yaml").write_text(BASE)
+    ended = trivet("run", "good.yaml", *words, "--dry-run")
+    assert (ended.code, ended.out) == (2, "")
+    assert (f"`{words[0].rstrip('=')}` is given an empty value" if words[0] else "an empty word") in ended.err

@@ -13,7 +13,7 @@ from trivet.ghn.init_config import InitConfig
 def folder(tmp_path: Path) -> str:
     content = {"format": 1, "kind": "ghn", **GHNConfig.named("ghn2").to_dict()}
     (tmp_path / "config.json").write_text(json.dumps(content))
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     return str(tmp_path)
 
 

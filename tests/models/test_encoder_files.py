@@ -18,14 +18,19 @@ CONFIG: dict[str, Any] = {
 }
 
 
+def write_tensors(path: Path, *, size: int = 8) -> None:
+    header = b'{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Files of an encoder, as far as they are looked at."""
     path = tmp_path / "enc"
     path.mkdir()
     (path / "config.json").write_text(json.dumps(CONFIG))
-    (path / "model.safetensors").touch()
-    (path / "vocab.txt").touch()
+    write_tensors(path / "model.safetensors")
+    (path / "vocab.txt").write_text("[PAD]\n")
     return path
 
 
@@ -102,3 +107,44 @@ def test_absent(tmp_path: Path) -> None:
         find_encoder("package:no_such_thing/model")
     with pytest.raises(MissingDataError, match="there is no folder"):
         find_encoder("package:trivet/no-such-folder")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("model.safetensors", b"", r"model\.safetensors: found 0 bytes in all"),
+        ("model.safetensors", bytes(200), r"model\.safetensors: found a header of 0 bytes, of a file of 200"),
+        ("model.safetensors", b"\xff" * 200, r"model\.safetensors: found a header of 18,446,744,073,709,551,615 bytes"),
+        ("model.safetensors", (20).to_bytes(8, "little") + b"x" * 50, "its header cannot be read"),
+        ("tokenizer.json", b'{"model": ', r"tokenizer\.json cannot be read"),
+        ("tokenizer.json", b"{}", r"tokenizer\.json has no `model`"),
+        ("tokenizer.json", b"\xff", r"tokenizer\.json cannot be read"),
+        ("vocab.json", b"[]", r"vocab\.json is no JSON object"),
+        ("vocab.txt", b"", r"vocab\.txt is empty"),
+        ("vocab.txt", b"\xff\xfe", r"vocab\.txt cannot be read"),
+    ],
+)
+def test_a_damaged_file_is_named(folder: Path, name: str, content: bytes, words: str) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(NoEncoderError, match=words):
+        find_encoder(str(folder))
+
+
+def test_cut_weights_are_named_those_in_parts_too(folder: Path) -> None:
+    write_tensors(folder / "model.safetensors", size=7)
+    with pytest.raises(NoEncoderError, match=r"model\.safetensors: found 7 bytes of tensors; allowed: 8"):
+        find_encoder(str(folder))
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": "one.safetensors", "v": "two.safetensors"}}))
+    write_tensors(folder / "one.safetensors")
+    with pytest.raises(NoEncoderError, match=r"two\.safetensors is not there, and .*index\.json names it"):
+        find_encoder(str(folder))
+    write_tensors(folder / "two.safetensors", size=9)
+    with pytest.raises(NoEncoderError, match=r"two\.safetensors: .*something behind its end"):
+        find_encoder(str(folder))
+    write_tensors(folder / "two.safetensors")
+    assert find_encoder(str(folder)).kind == "bert"
+    index.write_text("{}")
+    with pytest.raises(NoEncoderError, match="no weight_map"):
+        find_encoder(str(folder))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -32,6 +34,7 @@ from trivet.cli import (
     schedule,
     status,
 )
+from trivet.cli.console import USAGE
 
 HELP = """Make training a neural network cheaper, and say honestly whether the result really changed.
 
@@ -89,10 +92,27 @@ app.add_typer(ghn.app, name="ghn", short_help="Networks for graph hypernetworks.
 app.command("doctor", short_help="Check this machine; which settings of it move a training.")(doctor.doctor)
 
 
+def refuse_empty_words(words: Sequence[str]) -> None:
+    """End the command where a word of it is empty: mostly a variable of a shell script that is not set.
+
+    An empty value would be taken for the default, or for the current folder. `--set KEY=` is not empty.
+
+    Examples:
+        >>> refuse_empty_words(["run", "study.yaml", "--set", "task.data="])
+    """
+    for before, word in zip(["", *words], words, strict=False):
+        if re.fullmatch(r"\s*|--[\w-]+=\s*", word):
+            name = word.rstrip("= ") or (before if before.startswith("-") else "")
+            given = f"`{name}` is given an empty value" if name else f"an empty word is given after {before!r}"
+            print(f"error: {given}; allowed: a value; is a variable of the shell unset? leave it out", file=sys.stderr)
+            sys.exit(USAGE)
+
+
 def main() -> None:
     """Run the command line on `sys.argv` and exit with its code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             with contextlib.suppress(ValueError, OSError):
                 stream.reconfigure(errors="replace")  # a terminal without × or ─ still gets its table
+    refuse_empty_words(sys.argv[1:])
     app(prog_name="trivet")

@@ -23,6 +23,7 @@ __all__ = [
     "canonical_json",
     "digest",
     "dump_yaml",
+    "field_names",
     "load_yaml",
     "merge",
     "parse_yaml",
@@ -214,7 +215,7 @@ def _problem(cls: type, detail: Any, mapping: Mapping[str, Any], file: str, key:
     where = ".".join([key, *path] if key else path)
     kind, context, found = detail["type"], detail.get("ctx", {}), describe(detail.get("input"))
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
-        names = _field_names(cls, path[:-1])
+        names = field_names(cls, *path[:-1])
         close = nearest(path[-1], names)
         fix = f"did you mean {close!r}?" if close else ""
         return Problem(file, where, "an unknown key", ", ".join(names) or "no key here", fix)
@@ -257,8 +258,13 @@ def _input_of(mapping: Mapping[str, Any], path: list[str]) -> str:
     return describe(dict(value)) if isinstance(value, Mapping) else describe(value)
 
 
-def _field_names(cls: Any, path: list[str]) -> list[str]:
-    """Field names of the dataclass that lies at `path` inside `cls`."""
+def field_names(cls: Any, *path: str) -> list[str]:
+    """Field names of the dataclass that lies at `path` inside `cls`; none where there is no dataclass.
+
+    Examples:
+        >>> field_names(Problem)[:2]
+        ['file', 'key']
+    """
     for part in path:
         hints = typing.get_type_hints(cls)
         inner = hints.get(part, Any)

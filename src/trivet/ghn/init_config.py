@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from trivet.core.errors import unknown_name
+from trivet.core.tensorfile import check_tensor_file
 from trivet.ghn.config import Head
-from trivet.ghn.folder import find_folder, read_config, weights_digest
+from trivet.ghn.folder import WEIGHTS, find_folder, read_config, weights_digest
 
 Method = Literal["default", "orthogonal", "tiled", "anchor", "orthogonalized"]
 _NEED_GHN = ("tiled", "anchor", "orthogonalized")
@@ -97,6 +98,7 @@ class InitConfig:
                 f"the hypernetwork {self.ghn!r} has other weights now ({found}) than this run was planned with "
                 f"({self.digest}); put them back, or plan the study again"
             )
+        check_tensor_file(folder / WEIGHTS)
         if self.head == "predict" and num_classes and known != num_classes:
             raise ValueError(
                 f"the hypernetwork {self.ghn!r} predicts classifiers of {known} classes and the data have "

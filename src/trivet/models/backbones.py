@@ -20,11 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from trivet.models.build import find_callable
-from trivet.models.names import PYTHON, TORCHVISION
+from trivet.models.names import PYTHON, SMALL_BACKBONE, TORCHVISION, unknown_backbone
 from trivet.models.resnet import ResidualBlock
 from trivet.models.vision import torchvision_model
 
-SMALL = "small"
 PROBE = 256
 """Height and width of the empty picture that strides are measured with."""
 
@@ -123,14 +122,14 @@ def build_backbone(name: str, strides: Sequence[int], *, width: int = 16, pretra
         >>> build_backbone("torchvision:resnet18", [8, 16, 32]).channels
         (128, 256, 512)
     """
-    if name == SMALL:
+    if name == SMALL_BACKBONE:
         body: nn.Module = SmallBackbone(width)
     elif name.startswith(TORCHVISION):
         body = _cut(name, strides, pretrained)
     elif name.startswith(PYTHON):
         body = _users(name)
     else:
-        raise ValueError(f"unknown backbone {name!r}; allowed: {SMALL}, {TORCHVISION}NAME, {PYTHON}pkg.module:function")
+        raise ValueError(unknown_backbone(name))
     maps = _probed(body)
     found = {_stride(out): (position, out.shape[1]) for position, out in enumerate(maps)}
     lacking = [stride for stride in strides if stride not in found]

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from trivet.core.errors import MissingDataError, MissingExtraError, TrivetError
+from trivet.core.places import find_place
+from trivet.core.tensorfile import check_tensor_file
 
 PREFIX = "package:"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
@@ -75,7 +77,7 @@ def find_encoder(name: str, roots: tuple[Path, ...] = ()) -> EncoderFiles:
 
     Raises:
         MissingDataError: The folder or the package is not there.
-        NoEncoderError: The folder holds something else.
+        NoEncoderError: The folder holds something else, or a file of it is damaged; names the file.
 
     Examples:
         >>> find_encoder("package:json")
@@ -98,6 +100,8 @@ def find_encoder(name: str, roots: tuple[Path, ...] = ()) -> EncoderFiles:
             f"{path} holds no tokenizer; allowed: {', '.join(TOKENIZERS)}; "
             "put it there with tokenizer.save_pretrained(FOLDER)"
         )
+    _check_weights(path)
+    _check_tokenizer(path)
     return EncoderFiles(path=path, kind=str(kind), max_length=_max_length(path, config))
 
 
@@ -111,6 +115,53 @@ def _problem(config: Mapping[str, Any], kind: Any) -> str:
     if writing:
         return f"is that of {writing[0]}, which writes text"
     return "" if isinstance(config.get("vocab_size"), int) else f"has no vocab_size, so {kind} reads no text"
+
+
+def _check_weights(path: Path) -> None:
+    """Refuse weights that are cut short or missing in part; the file that transformers reads is the first of `WEIGHTS`.
+
+    Raises:
+        NoEncoderError: Names the file.
+    """
+    index = path / WEIGHTS[1]
+    files = [path / WEIGHTS[0]]
+    if not files[0].is_file():
+        names = _json(path, index.name).get("weight_map")
+        if not isinstance(names, Mapping) or not all(isinstance(name, str) for name in names.values()) or not names:
+            raise NoEncoderError(f"{index}: found no weight_map; allowed: a mapping of tensor → file")
+        files = [path / name for name in sorted(set(names.values()))]
+    for file in files:
+        if not file.is_file():
+            raise NoEncoderError(f"{file} is not there, and {index} names it; get it again")
+        try:
+            check_tensor_file(file)
+        except ValueError as error:
+            raise NoEncoderError(str(error)) from error
+
+
+def _check_tokenizer(path: Path) -> None:
+    """Refuse files of a tokenizer that are empty, no JSON, or no text.
+
+    Raises:
+        NoEncoderError: Names the file.
+    """
+    for name in TOKENIZERS:
+        file = path / name
+        if not file.is_file():
+            continue
+        if name.endswith(".json"):
+            content = _json(path, name)
+            if name == TOKENIZERS[0] and not isinstance(content.get("model"), dict):
+                raise NoEncoderError(f"{file} has no `model`; put it there with tokenizer.save_pretrained(FOLDER)")
+            continue
+        try:
+            words = file.read_bytes()
+            if name.endswith(".txt"):
+                words.decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise NoEncoderError(f"{file} cannot be read ({error}); get it again") from error
+        if not words.strip():
+            raise NoEncoderError(f"{file} is empty; put it there with tokenizer.save_pretrained(FOLDER)")
 
 
 def _max_length(path: Path, config: Mapping[str, Any]) -> int:
@@ -133,7 +184,7 @@ def _json(path: Path, name: str) -> dict[str, Any]:
         raise NoEncoderError(f"{path} holds no {name}; allowed: {allowed}")
     try:
         content = json.loads((path / name).read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise NoEncoderError(f"{path / name} cannot be read ({error}); allowed: {allowed}") from error
     if not isinstance(content, dict):
         raise NoEncoderError(f"{path / name} is no JSON object; allowed: {allowed}")
@@ -155,11 +206,6 @@ def _in_package(name: str) -> Path:
 
 
 def _on_disk(name: str, roots: tuple[Path, ...]) -> Path:
-    path = Path(name).expanduser()
-    places = [path] if path.is_absolute() else [Path.cwd() / path, *(root / path for root in roots)]
-    for place in places:
-        if place.is_dir():
-            return place
-    lines = [f"encoder {name!r} is not on this machine", *(f"  looked for the folder {place}" for place in places)]
-    lines.append(f"  allowed: a folder, or {PREFIX}NAME/PATH inside an installed package; nothing is downloaded")
-    raise MissingDataError("\n".join(lines))
+    missing = f"encoder {name!r} is not on this machine"
+    allowed = f"a folder, or {PREFIX}NAME/PATH inside an installed package; nothing is downloaded"
+    return find_place(name, roots, missing=missing, allowed=allowed, only_folders=True)

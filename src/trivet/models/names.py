@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import zipfile
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -22,6 +23,8 @@ RESNETS = tuple(f"resnet{depth}" for depth in RESNET_DEPTHS)
 MOBILENET = "mobilenet_v2"
 SMALL_CNN = "small_cnn"
 """Two convolutions without normalization; there is a second implementation of it in JAX."""
+SMALL_BACKBONE = "small"
+"""The residual network of a detector that no library has."""
 TORCHVISION = "torchvision:"
 PYTHON = "python:"
 DEFAULT_WIDTH = 16
@@ -103,6 +106,45 @@ def _unknown(name: str) -> str:
         close = min(RESNET_DEPTHS, key=lambda depth: abs(depth - int(number[1])))
         return f"unknown model {name!r}; allowed: {', '.join(model_names())}; did you mean 'resnet{close}'?"
     return unknown_name("model", name, model_names())
+
+
+def unknown_backbone(name: str) -> str:
+    """Message for a backbone of a detector that does not exist.
+
+    Examples:
+        >>> unknown_backbone("smal")
+        "unknown backbone 'smal'; allowed: small, torchvision:NAME, python:pkg.module:function; did you mean 'small'?"
+    """
+    allowed = [SMALL_BACKBONE, f"{TORCHVISION}NAME", f"{PYTHON}pkg.module:function"]
+    if name in torchvision_names():
+        return f"unknown backbone {name!r}; for torchvision's model of that name write '{TORCHVISION}{name}'"
+    return unknown_name("backbone", name, allowed)
+
+
+def check_torch_file(path: Path) -> None:
+    """Refuse a file of parameters that cannot be one that torch wrote, without unpickling anything.
+
+    Raises:
+        ValueError: It is not there, empty, cut short, or of another kind.
+
+    Examples:
+        >>> check_torch_file(Path("no-such.pth"))
+        Traceback (most recent call last):
+        ...
+        ValueError: no-such.pth: cannot be read (No such file or directory); allowed: a file that torch.save wrote
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+        if start == b"PK":
+            with zipfile.ZipFile(path) as archive:  # its list of contents stands at the end
+                if not any(name.endswith("data.pkl") for name in archive.namelist()):
+                    raise ValueError("a zip archive without data.pkl")
+        elif start[:1] != b"\x80":  # how the older format, a pickle, begins
+            raise ValueError(f"begins with {start!r}" if start else "empty")
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"{path}: cannot be read ({reason}); allowed: a file that torch.save wrote") from error
 
 
 def parse_python_name(name: str) -> PythonName:

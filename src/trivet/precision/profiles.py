@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import math
 
+from trivet.core.errors import unknown_name
+
 EXPONENT = 4.0
 """k of the exponential profile."""
 
@@ -64,7 +66,7 @@ def growth(profile: str, z: float, *, exponent: float = EXPONENT, rex_constant: 
         return 1.0 - math.exp(-exponent * z)
     if profile == "rex":
         return 1.0 - (1.0 - z) / ((1.0 - rex_constant) + rex_constant * (1.0 - z))
-    raise ValueError(f"unknown profile {profile!r}; allowed: {', '.join(PROFILES)}")
+    raise ValueError(unknown_name("profile", profile, PROFILES))
 
 
 def check_constants(exponent: float, rex_constant: float) -> None:

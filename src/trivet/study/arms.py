@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trivet.core.config import build, canonical_json, merge, to_plain
-from trivet.core.errors import ConfigError, MissingDataError, MissingExtraError, Problem, TrivetError
+from trivet.core.config import build, canonical_json, field_names, merge, to_plain
+from trivet.core.errors import ConfigError, MissingDataError, MissingExtraError, Problem, TrivetError, nearest
 
 SEPARATOR = " · "
 """Stands between the levels in the name of an arm."""
@@ -50,6 +50,40 @@ def sections() -> tuple[str, ...]:
     from trivet.tasks.config import RunConfig
 
     return tuple(item.name for item in dataclasses.fields(RunConfig) if item.name != "seed")
+
+
+def placed_assignment(assignment: str, tops: Sequence[str]) -> str:
+    """`dotted.key=value` of a command line with its place in a study file: a section lies in `base`.
+
+    Args:
+        assignment: As it was given.
+        tops: Keys at the top of a study file.
+
+    Raises:
+        ConfigError: The key begins with neither a section nor a key of the file; says which was meant.
+
+    Examples:
+        >>> placed_assignment("training.steps=3", ["base", "seeds"])
+        'base.training.steps=3'
+        >>> placed_assignment("trainning.steps=3", ["base", "seeds"])
+        Traceback (most recent call last):
+        ...
+        trivet.core.errors.ConfigError: --set: trainning.steps: found an unknown key; ... mean 'training.steps'?
+    """
+    name, equals, _ = assignment.partition("=")
+    first, dot, rest = name.strip().partition(".")
+    if first in sections():
+        return f"base.{assignment.strip()}"
+    if first in tops or not first or not equals:
+        return assignment
+    from trivet.tasks.config import RunConfig
+
+    close = nearest(first, [*sections(), *tops])
+    inside = [f"{section}.{key}" for section in sections() for key in field_names(RunConfig, section)]
+    alone = next((key for key in inside if key.partition(".")[2] == first), None)  # its section was forgotten
+    meant = alone or (f"{close}{dot}{rest}" if close else None)
+    fix = f"did you mean {meant!r}?" if meant else ""
+    raise ConfigError([Problem("--set", name.strip(), "an unknown key", ", ".join([*sections(), *tops]), fix)])
 
 
 def arm_name(levels: Mapping[str, str]) -> str:
@@ -163,7 +197,7 @@ def check(arms: Iterable[Arm], base: Patch, factors: Factors, *, file: str = "")
             continue
         asked.add(key)
         try:
-            build(RunConfig, {**arm.config, "seed": 0}).check(file=file)
+            build(RunConfig, {**arm.config, "seed": 0}).check(file=file, read_data=True)
         except ConfigError as error:
             for problem in error.problems:
                 placed = dataclasses.replace(problem, key=_origin(problem.key, base, factors, arm.levels, names))

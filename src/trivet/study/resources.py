@@ -18,6 +18,9 @@ from trivet.core.errors import Problem
 SPLIT_TASKS = ("image-classification", "language-model", "autoencoding")
 """Tasks whose batch is split over processes."""
 
+MAX_MINUTES, MAX_GB = 366 * 24 * 60, 65_536
+"""Most that a run may ask for: a year, and 64 TiB; more is a slip of the pen."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResourcesSpec:
@@ -36,10 +39,10 @@ class ResourcesSpec:
     """Machines of one run; more than one with `executor: slurm` only."""
     strategy: Literal["ddp", "fsdp2"] = field(default="ddp", metadata=UNSET_IS_LEFT_OUT)
     """How the processes of a run share its model: each holds all of it (`ddp`), or a part (`fsdp2`)."""
-    minutes: int = field(default=0, metadata=UNSET_IS_LEFT_OUT)
-    """Longest time of one run that Slurm is told; 0: one day."""
-    memory_gb: int = field(default=0, metadata=UNSET_IS_LEFT_OUT)
-    """Memory of one run on each node that the engine is told, in GB; 0: its default."""
+    minutes: int | None = field(default=None, metadata=UNSET_IS_LEFT_OUT)
+    """Longest time of one run that Slurm is told; one day where it is left out."""
+    memory_gb: int | None = field(default=None, metadata=UNSET_IS_LEFT_OUT)
+    """Memory of one run on each node that the engine is told, in GB; the engine's default where it is left out."""
     storage: Literal["shared", "copied"] = field(default="shared", metadata=UNSET_IS_LEFT_OUT)
     """Whether all machines see the study folder, or Ray carries each run there and its files back (`copied`)."""
     block: Literal["none", "seed"] = field(default="none", metadata=UNSET_IS_LEFT_OUT)
@@ -53,9 +56,12 @@ class ResourcesSpec:
         for name, value, most in (("devices", self.devices, 64), ("nodes", self.nodes, 4096)):
             if not 1 <= value <= most:
                 raise ValueError(f"`{name}={value}` must lie in [1, {most}]")
-        for name, value in (("minutes", self.minutes), ("memory_gb", self.memory_gb)):
-            if value < 0:
-                raise ValueError(f"`{name}={value}` must be ≥ 0; 0 leaves it to the engine")
+        for name, given, most in (("minutes", self.minutes, MAX_MINUTES), ("memory_gb", self.memory_gb, MAX_GB)):
+            if given is not None and not 1 <= given <= most:
+                raise ValueError(f"`{name}={given}` must lie in [1, {most}]; leave it out for the engine's own")
+        for name, option in self.options.items():
+            if not str(name).strip() or not str(option).strip():
+                raise ValueError(f"`options` has {name!r}: {option!r}; a name and a value must not be empty")
 
     @property
     def processes(self) -> int:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from trivet.core.config import UNSET_IS_LEFT_OUT, build, describe, set_key
 from trivet.core.errors import ConfigError, Problem
 from trivet.core.yamlfile import load_yaml
-from trivet.study.arms import MAX_RUNS, SEPARATOR, Arm, count_arms, resolve, sections
+from trivet.study.arms import MAX_RUNS, SEPARATOR, Arm, count_arms, placed_assignment, resolve, sections
 from trivet.study.metrics import metric_problems
 from trivet.study.nulls import null_problems
 from trivet.study.resources import ResourcesSpec, resource_problems
@@ -136,8 +136,7 @@ class StudySpec:
     def from_mapping(cls, mapping: Mapping[str, Any], *, file: str = "", overrides: Iterable[str] = ()) -> StudySpec:
         """Build and check a specification from plain values; see `from_yaml`."""
         for assignment in overrides:
-            first = assignment.partition("=")[0].partition(".")[0].strip()
-            mapping = set_key(mapping, f"base.{assignment.strip()}" if first in sections() else assignment)
+            mapping = set_key(mapping, placed_assignment(assignment, [item.name for item in dataclasses.fields(cls)]))
         problems: list[Problem] = []
         clean = dict(mapping)
         if "name" in mapping:

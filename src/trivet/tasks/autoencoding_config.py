@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from trivet.core.errors import Problem
+from trivet.core.errors import Problem, TrivetError
 from trivet.tasks.task_config import TaskConfig, said
 
 if TYPE_CHECKING:
@@ -60,7 +60,19 @@ class AutoencodingConfig(TaskConfig):
             check_images(self.data)
         except ValueError as error:
             return [said(file, "task.data", repr(self.data), error)]
-        available = find_source(self.data).info.num_train  # 0 where it shows only on reading
+        return self._size_problems(find_source(self.data).info.num_train, run, file)
+
+    def data_problems(self, run: RunConfig, file: str) -> list[Problem]:
+        """Damaged files, and sizes that show only on reading; see `TaskConfig.data_problems`."""
+        from trivet.tasks.data.sources import check_content
+
+        try:
+            return self._size_problems(check_content(self.data), run, file)
+        except TrivetError as error:
+            return [said(file, "task.data", repr(self.data), error)]
+
+    def _size_problems(self, available: int, run: RunConfig, file: str) -> list[Problem]:
+        """Refuse more examples than there are; 0 are available where their number shows only on reading."""
         if 0 < available < self.train_examples:
             allowed = f"at most {available} (the training images of {self.data}); 0 uses all"
             return [Problem(file, "task.train_examples", str(self.train_examples), allowed, "lower it")]

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from trivet.core.errors import MissingDataError, MissingExtraError, Problem, TrivetError
-from trivet.models.names import PYTHON, TORCHVISION, check_model_name
+from trivet.models.names import (
+    PYTHON,
+    SMALL_BACKBONE,
+    TORCHVISION,
+    check_model_name,
+    check_torch_file,
+    unknown_backbone,
+)
 from trivet.tasks.task_config import TaskConfig, said
 
 if TYPE_CHECKING:
@@ -19,7 +26,6 @@ MAX_SIDE = 4096
 MAX_CHANNELS = 4096
 """Largest sizes; more is a slip of the pen, or more memory than a machine has."""
 STRIDES = (4, 8, 16, 32, 64, 128)
-SMALL = "small"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +54,7 @@ class DetectionConfig(TaskConfig):
     """Pixels of the pictures; others are scaled to fit, keeping their proportions."""
     width: int = 80
     """The same across."""
-    backbone: str = SMALL
+    backbone: str = SMALL_BACKBONE
     """Network below the pyramid: `small`, `torchvision:NAME` or `python:pkg.module:function`."""
     backbone_width: int = 16
     """Channels of the first convolution of `small`; other backbones ignore it."""
@@ -117,21 +123,34 @@ class DetectionConfig(TaskConfig):
             found.append(Problem(file, "training.batch_size", str(batch), allowed, "lower it; 8 is usual"))
         return found
 
+    def data_problems(self, run: RunConfig, file: str) -> list[Problem]:
+        """Pictures that cannot be decoded; see `TaskConfig.data_problems`."""
+        from trivet.tasks.data.detection import check_pixels
+
+        del run
+        try:
+            check_pixels(self.data, train_part=self.train_part, test_part=self.test_part, classes=self.classes)
+        except TrivetError as error:
+            return [said(file, "task.data", repr(self.data), error)]
+        return []
+
     def _backbone_problems(self, file: str) -> list[Problem]:
         found: list[Problem] = []
-        if self.backbone != SMALL:
+        if self.backbone != SMALL_BACKBONE:
             try:
                 if not self.backbone.startswith((TORCHVISION, PYTHON)):
-                    raise ValueError(
-                        f"unknown backbone {self.backbone!r}; allowed: {SMALL}, {TORCHVISION}NAME, "
-                        f"{PYTHON}pkg.module:function"
-                    )
+                    raise ValueError(unknown_backbone(self.backbone))
                 check_model_name(self.backbone)
             except ValueError as error:
                 found.append(said(file, "task.backbone", repr(self.backbone), error))
         if self.pretrained and not Path(self.pretrained).expanduser().is_file():
             allowed = "a file with torchvision's parameters of the backbone, such as resnet18-f37072fd.pth"
             found.append(Problem(file, "task.pretrained", repr(self.pretrained), allowed, "there is no such file"))
+        elif self.pretrained:
+            try:
+                check_torch_file(Path(self.pretrained).expanduser())
+            except ValueError as error:
+                found.append(said(file, "task.pretrained", repr(self.pretrained), error))
         return found
 
     def load(self) -> DetectionData:

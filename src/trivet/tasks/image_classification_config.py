@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from trivet.core.errors import Problem
+from trivet.core.errors import Problem, TrivetError
 from trivet.tasks.task_config import TaskConfig, said
 
 if TYPE_CHECKING:
@@ -99,6 +99,16 @@ class ImageClassificationConfig(TaskConfig):
             found.append(said(file, "task.data", repr(self.data), error))
             return [*found, *self._size_problems(file, 0, batch)]
         return [*found, *self._size_problems(file, find_source(self.data).info.num_train, batch)]
+
+    def data_problems(self, run: RunConfig, file: str) -> list[Problem]:
+        """Damaged files, and sizes that show only on reading; see `TaskConfig.data_problems`."""
+        from trivet.tasks.data.sources import check_content
+
+        try:
+            available = check_content(self.data)
+        except TrivetError as error:
+            return [said(file, "task.data", repr(self.data), error)]
+        return self._size_problems(file, available, run.training.batch_size if run.training else 0)
 
     def _size_problems(self, file: str, available: int, batch: int) -> list[Problem]:
         """Refuse more examples than there are; 0 are available where their number shows only on reading."""

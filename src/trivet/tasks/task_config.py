@@ -78,6 +78,15 @@ class TaskConfig:
         """
         raise NotImplementedError
 
+    def data_problems(self, run: RunConfig, file: str) -> list[Problem]:
+        """What only a look into all of the data shows, in some seconds.
+
+        Asked where a study is planned, but not in a run, which reads its data itself before its first step. See
+        `problems` for the rest; where that found something, this is not asked.
+        """
+        del run, file
+        return []
+
     @staticmethod
     def variant_of(section: Mapping[str, Any]) -> type[TaskConfig]:
         """The class whose options a section holds; `trivet.core.config.build` asks for it.

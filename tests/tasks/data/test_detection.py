@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trivet.core.errors import MissingDataError, TrivetError
-from trivet.tasks.data.detection import check_detection, load_detection
+from trivet.tasks.data.detection import check_detection, check_pixels, load_detection
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.shapes import shapes
 
@@ -155,9 +155,9 @@ def broken(folder: Path, name: str) -> None:
         ("no picture", r"lists 'a', whose picture .*a\.jpg is not there"),
         ("no annotation", r"whose annotations .*a\.xml are not there"),
         ("not xml", r"a\.xml: not a readable XML file"),
-        ("not a picture", r"a\.png: cannot be decoded as JPEG or PNG"),
-        ("half a picture", r"a\.png: cannot be decoded as JPEG or PNG"),
-        ("other size", "20 × 24 pixels, and its annotations say 40 × 24"),
+        ("not a picture", r"a\.png: cannot be decoded as PNG or JPEG"),
+        ("half a picture", r"a\.png: cannot be decoded as PNG or JPEG"),
+        ("other size", "20 × 24 pixels, and its annotations, .*a.xml, say 40 × 24"),
         ("overlap by name", "1 pictures are in both parts, train and test: a"),
         ("overlap by content", "1 pictures are in both parts, train and test: a = b"),
         ("empty part", "the part 'test' lists no picture"),
@@ -165,11 +165,14 @@ def broken(folder: Path, name: str) -> None:
         ("no parts", "found no parts; allowed: shapes"),
         ("no usual part", "no single one that begins with train; name one in `task.train_part`"),
         ("no boxes", "no box in any picture of the training part"),
-        ("car -> cars", "class 'car'; allowed: cars, dog .*did you mean 'cars'"),
-        ("<xmin>10 -> <xmin>31", r"box 1 \(car\): found \[31.0, 10.0, 30.0, 20.0\]; allowed: left ≤ right"),
+        ("car -> cars", r"b\.xml: object 1, a box \(car\) .*class 'car'; allowed: cars, dog .*did you mean 'cars'"),
+        (
+            "<xmin>10 -> <xmin>31",
+            r"a\.xml: object 1, a box \(car\) of the picture 'a': found \[31.0, 10.0, 30.0, 20.0\]; .* left ≤ right",
+        ),
         ("<xmin>10 -> <xmin>nan", "all finite"),
         ("<xmin>10 -> <xmin>ten", "allowed: four numbers"),
-        ("<name>car</name> -> ", "an object without a `name`"),
+        ("<name>car</name> -> ", "object 1 has no `name`"),
     ],
 )
 def test_refused_with_the_reason(tmp_path: Path, name: str, words: str) -> None:
@@ -185,7 +188,13 @@ def test_refused_with_the_reason(tmp_path: Path, name: str, words: str) -> None:
         (lambda content: content["annotations"][0].update(category_id=4), r"category 4, .*allowed: 3 \(dog\), 90"),
         (lambda content: content["annotations"][0].update(image_id=8), "the image 8, which `images` does not list"),
         (lambda content: content["annotations"][0].update(bbox=[1, 2, 3]), r"bbox: \[1, 2, 3\]; allowed: \[left"),
-        (lambda content: content["annotations"][0].update(bbox=[9, 9, -2, 3]), "left ≤ right"),
+        (
+            lambda content: content["annotations"][0].update(bbox=[9, 9, -2, 3]),
+            r"train2017\.json: annotation 1 of the picture 'one\.png': found bbox: \[9, 9, -2, 3\]; .*and height ≥ 0",
+        ),
+        (lambda content: content["annotations"][0].update(bbox=[9, float("nan"), 2, 3]), "annotation 1 .*finite"),
+        (lambda content: content["annotations"][1].update(bbox=[True, 1, 2, 3]), "annotation 2 .*found bbox"),
+        (lambda content: content["categories"][0].update(name=" "), r"json: the category 3 has an empty name"),
         (lambda content: content["images"][0].update(file_name="two.png"), r"'two\.png' is not there; looked for in"),
         (lambda content: content["images"][0].pop("file_name"), "found file_name: None"),
         (lambda content: content.pop("images"), "allowed: an object with the lists images"),
@@ -258,7 +267,7 @@ def test_changed_annotations_are_read_anew_and_checked_again(tmp_path: Path) -> 
     after = load_detection(str(folder), height=24, width=40).train.boxes[0]
     assert (before[0].tolist(), after[0].tolist()) == ([10, 10, 30, 20], [10, 10, 30, 18.5])
     file.write_text(file.read_text().replace("[10, 10, 20, 8.5]", "[10, 10, -20, 8.5]"))
-    with pytest.raises(UnusableDataError, match="left ≤ right"):
+    with pytest.raises(UnusableDataError, match="width and height ≥ 0"):
         check_detection(str(folder))
 
 
@@ -304,3 +313,51 @@ def test_sixteen_bits_a_pixel_are_scaled(tmp_path: Path) -> None:
     image = load_detection(str(folder), height=24, width=40).train.images[0]
     assert sorted({int(value) for value in image[:, 0].ravel()}) == [255]
     assert sorted({int(value) for value in image[:, 2:].ravel()}) == [15]
+
+
+@pytest.mark.parametrize(
+    ("stated", "size", "boxes"),
+    [
+        ((40, 24), (24, 40), "turned"),  # width and height of the upright picture
+        ((24, 40), (24, 40), "stored"),  # those of the file: its boxes count there
+        (None, (24, 40), "turned"),
+    ],
+)
+def test_boxes_belong_to_the_upright_picture_unless_the_stated_size_says_otherwise(
+    tmp_path: Path, stated: tuple[int, int] | None, size: tuple[int, int], boxes: str
+) -> None:
+    """A picture stored 24 wide and 40 high that is to be turned a quarter to the right, so 40 wide and 24 high."""
+    from PIL import Image
+
+    def change(content: dict[str, Any]) -> None:
+        content["images"][0].update(
+            {"width": stated[0], "height": stated[1]} if stated else {"width": None, "height": None}
+        )
+        content["annotations"] = [{"id": 1, "image_id": 7, "category_id": 3, "bbox": [2, 3, 10, 12]}]
+
+    folder = write_coco(tmp_path / "coco", change)
+    pixels = np.zeros((size[1], size[0], 3), np.uint8)
+    pixels[30:] = 200  # the bottom of the file is the left of the turned picture
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(folder / "train2017" / "one.png", exif=exif)
+    write_picture(folder / "val2017" / "one.png", 9, stated or (40, 24))
+    assert check_detection(str(folder)) == 1
+    image = load_detection(str(folder), height=40, width=40).train.images[0, 0]
+    if boxes == "turned":
+        assert (image[:24, :10].min(), image[:24, 11:].max(), image[24:].max()) == (200, 0, 0)
+    else:
+        assert (image[30:40, :24].min(), image[:30].max(), image[:, 24:].max()) == (200, 0, 0)
+
+
+def test_pixels_are_decoded_before_work(tmp_path: Path) -> None:
+    from PIL import Image
+
+    folder = write_voc(tmp_path / "voc", {"train": {"a": WHOLE}, "test": {"b": WHOLE}})
+    picture = folder / "JPEGImages" / "a.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8)).save(picture)
+    check_pixels(str(folder))
+    picture.write_bytes(picture.read_bytes()[:1500])
+    check_detection(str(folder))
+    with pytest.raises(UnusableDataError, match=r"a\.png: cannot be decoded"):
+        check_pixels(str(folder))

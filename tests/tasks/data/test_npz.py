@@ -105,7 +105,7 @@ def test_compressed_images_that_do_not_fit(tmp_path: Path) -> None:
         (blob(files, offsets=good["offsets"] + 1), "rise from 0"),
         (blob(files, offsets=good["offsets"][[0, 2, 1, 3, 4]]), "rise from 0"),
         (blob(files, jpeg=good["jpeg"].astype(np.int64)), "found jpeg int64"),
-        (blob([*files[:2], b"no image", files[3]]), "image 2 cannot be decoded"),
+        (blob([*files[:2], b"no image", files[3]]), "image 2: cannot be decoded"),
         (blob([*files[:3], *encoded(np.zeros((1, 9, 9, 3), np.uint8), "JPEG")]), "image 3 is"),
     ]
     for arrays, message in cases:

@@ -80,6 +80,11 @@ class Located:
     """Where, for a reader."""
     read: Callable[[], ImageData]
     """Read it; raises `UnusableDataError` for damaged files."""
+    files: tuple[Path, ...] = ()
+    """Where it is read from; none for what comes with a package."""
+    check: Callable[[], int] | None = None
+    """Find what `read` would refuse, as far as that takes seconds; returns the number of training images. None where
+    there is nothing to find."""
 
 
 class ImageSource(Protocol):
@@ -111,6 +116,8 @@ class Layout:
     """Read the arrays from the files, in the order of `files`."""
     check: Callable[[list[Path]], None] = _nothing_to_check
     """Cheap check whether `read` has what it needs, such as an optional package; raises when it has not."""
+    glance: Callable[[list[Path]], Splits] | None = None
+    """What stands in for `read` in a check before work, where that takes long; not all of its images are true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +151,13 @@ class FolderSource:
     def _located(self, paths: list[Path], layout: Layout) -> Located:
         place = str(paths[0].parent)
 
-        def read() -> ImageData:
-            return checked(layout.read(paths), info=self.info, classes=self.classes, place=place)
+        def read(way: Callable[[list[Path]], Splits] = layout.read) -> ImageData:
+            return checked(way(paths), info=self.info, classes=self.classes, place=place)
 
-        return Located(place, read)
+        def check() -> int:
+            return len(read(layout.glance or layout.read).train_labels)
+
+        return Located(place, read, tuple(paths), check)
 
     def _missing(self, searched: list[Path]) -> str:
         wanted = []

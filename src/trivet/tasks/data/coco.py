@@ -12,6 +12,7 @@ Not covered: masks, captions, key points.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +47,17 @@ def read_coco(folder: Path, part: str, file: Path) -> list[Annotated]:
         UnusableDataError: The file is damaged, or names a picture or a category that it does not have.
     """
     content = _content(file)
-    categories = {number: str(_key(row, "name", file)) for number, row in _by_id("categories", content, file).items()}
+    categories = {number: _category(row, file) for number, row in _by_id("categories", content, file).items()}
     images = _by_id("images", content, file)
     rows: dict[Any, list[dict[str, Any]]] = {number: [] for number in images}
     for row in content["annotations"]:
         image, category = _key(row, "image_id", file), _key(row, "category_id", file)
         if image not in images:
-            raise UnusableDataError(f"{file}: an annotation of the image {image!r}, which `images` does not list")
+            raise UnusableDataError(f"{file}: {_mark(row)} of the image {image!r}, which `images` does not list")
         if category not in categories:
             allowed = ", ".join(f"{number} ({name})" for number, name in categories.items())
             raise UnusableDataError(
-                f"{file}: an annotation of the category {category!r}, which `categories` does not list; allowed: "
+                f"{file}: {_mark(row)} of the category {category!r}, which `categories` does not list; allowed: "
                 f"{allowed}"
             )
         rows[image].append(row)
@@ -95,6 +96,18 @@ def _key(row: dict[str, Any], key: str, file: Path) -> Any:
     return value
 
 
+def _category(row: dict[str, Any], file: Path) -> str:
+    name = str(_key(row, "name", file)).strip()
+    if not name:
+        raise UnusableDataError(f"{file}: the category {row['id']!r} has an empty name; give it one")
+    return name
+
+
+def _mark(row: dict[str, Any]) -> str:
+    """What an annotation is called in messages."""
+    return f"annotation {row['id']!r}" if isinstance(row.get("id"), (int, str)) else "an annotation without an id"
+
+
 def _annotated(
     image: dict[str, Any], rows: list[dict[str, Any]], categories: dict[Any, str], places: list[Path], file: Path
 ) -> Annotated:
@@ -109,18 +122,23 @@ def _annotated(
         name=name,
         path=path,
         stated_size=stated,
-        boxes=np.array([_corners(row, file) for row in rows], np.float64).reshape(-1, 4),
+        boxes=np.array([_corners(row, name, file) for row in rows], np.float64).reshape(-1, 4),
         names=tuple(categories[row["category_id"]] for row in rows),
         ignored=np.array([bool(row.get("iscrowd")) for row in rows], np.bool_),
+        file=file,
+        marks=tuple(_mark(row) for row in rows),
     )
 
 
-def _corners(row: dict[str, Any], file: Path) -> list[float]:
-    box = row.get("bbox")
-    if not isinstance(box, list) or len(box) != 4 or not all(isinstance(value, (int, float)) for value in box):
-        raise UnusableDataError(f"{file}: found bbox: {box!r}; allowed: [left, top, width, height]")
+def _corners(row: dict[str, Any], picture: str, file: Path) -> list[float]:
+    box, place = row.get("bbox"), f"{file}: {_mark(row)} of the picture {picture!r}"
+    if not isinstance(box, list) or len(box) != 4 or not all(type(value) in (int, float) for value in box):
+        raise UnusableDataError(f"{place}: found bbox: {str(box)[:80]}; allowed: [left, top, width, height]")
     try:
         left, top, width, height = map(float, box)
     except OverflowError as error:
-        raise UnusableDataError(f"{file}: found a bbox with a number too large ({error}); mend or remove it") from error
+        raise UnusableDataError(f"{place}: a bbox with a number too large ({error}); mend or remove it") from error
+    if not all(map(math.isfinite, (left, top, left + width, top + height))) or width < 0 or height < 0:
+        allowed = "finite numbers, width and height ≥ 0"
+        raise UnusableDataError(f"{place}: found bbox: {box}; allowed: {allowed}; mend or remove it")
     return [left, top, left + width, top + height]

@@ -14,7 +14,6 @@ Not covered: data that does not fit in memory as uint8.
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -22,17 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from trivet.core.errors import MissingDataError, MissingExtraError, nearest
+from trivet.core.errors import MissingDataError, nearest
+from trivet.core.places import find_place
 from trivet.tasks.data.base import ROOT_HINT, roots
 from trivet.tasks.data.coco import coco_parts, read_coco
 from trivet.tasks.data.detection_data import Annotated, DetectionData, Part, checked_boxes, class_names
 from trivet.tasks.data.errors import UnusableDataError
+from trivet.tasks.data.picture_files import check_pictures, eight_bits, opened, pillow, upright, upright_size
 from trivet.tasks.data.shapes import CLASSES, HEIGHT, WIDTH, shapes
 from trivet.tasks.data.voc import is_voc, read_voc, voc_parts
 
 BUILT_IN = "shapes"
 ALLOWED = f"{BUILT_IN} (built in), a folder as Pascal VOC lays it out, or one with COCO's json files"
-FORMATS = ("JPEG", "PNG")
 Marks = tuple[tuple[str, int, int, bytes], ...]
 
 
@@ -42,14 +42,10 @@ def find_detection(name: str) -> Path:
     Raises:
         MissingDataError: Nothing is there; says where it was looked for.
     """
-    path = Path(name).expanduser()
-    places = [path] if path.is_absolute() else [Path.cwd() / path, *(root / path for root in roots(None))]
-    for place in places:
-        if place.is_dir():
-            return place
-    lines = [f"data {name!r} are not on this machine", *(f"  looked for the folder {place}" for place in places)]
-    lines.append(f"  allowed: {ALLOWED}")
-    raise MissingDataError("\n".join([*lines, *([] if path.is_absolute() else [ROOT_HINT])]))
+    missing = f"data {name!r} are not on this machine"
+    return find_place(
+        name, roots(None), missing=missing, allowed=ALLOWED, hint=ROOT_HINT, names=(BUILT_IN,), only_folders=True
+    )
 
 
 def check_detection(name: str, *, train_part: str = "", test_part: str = "", classes: Sequence[str] = ()) -> int:
@@ -74,6 +70,17 @@ def check_detection(name: str, *, train_part: str = "", test_part: str = "", cla
     index = _index(str(folder), train_part, test_part, tuple(classes))
     _check_sizes(index, _marks(index))
     return len(index[0])
+
+
+def check_pixels(name: str, *, train_part: str = "", test_part: str = "", classes: Sequence[str] = ()) -> None:
+    """Decode the pictures of both parts, as many as `picture_files` says; see `check_detection` for the errors.
+
+    Examples:
+        >>> check_pixels("shapes")
+    """
+    if name != BUILT_IN:
+        index = _index(str(find_detection(name)), train_part, test_part, tuple(classes))
+        check_pictures(item.path for part in index[:2] for item in part)
 
 
 def load_detection(
@@ -117,7 +124,7 @@ def _check_built_in(train_part: str, test_part: str, classes: Sequence[str]) -> 
 def _scaled_shapes(height: int, width: int) -> DetectionData:
     if (height, width) == (HEIGHT, WIDTH):
         return shapes()
-    Image = _pillow()
+    Image = pillow()
     parts = []
     for part in (shapes().train, shapes().test):
         images = [_fitted(Image.fromarray(image.transpose(1, 2, 0)), height, width, Image) for image in part.images]
@@ -216,41 +223,25 @@ def _check_sizes(index: Index, marks: Marks) -> None:
     """Open every picture, read its size, compare it with what the annotations say, check the boxes; once."""
     if marks in _sizes_seen:
         return
-    Image = _pillow()
     for item in (*index[0], *index[1]):
-        with _opened(item, Image) as image:
-            width, height = image.size
-        _usable_boxes(item, height, width)
+        with opened(item.path) as image:
+            _, height, width = _frame(item, image)
+        checked_boxes(item, height, width)
     _sizes_seen[marks] = None
 
 
-def _usable_boxes(item: Annotated, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    if item.stated_size not in (None, (height, width)):
-        stated = item.stated_size or (0, 0)
-        raise UnusableDataError(
-            f"{item.path}: {width} × {height} pixels, and its annotations say {stated[1]} × {stated[0]}; the boxes "
-            "belong to another picture, or it was resized: mend one of the two"
-        )
-    return checked_boxes(item, height, width)
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("pillow", "vision") from error
-    return Image
-
-
-def _opened(item: Annotated, Image: Any, content: bytes | None = None) -> Any:
-    try:
-        return Image.open(item.path if content is None else io.BytesIO(content), formats=FORMATS)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UnusableDataError(_undecodable(item.path, error)) from error
-
-
-def _undecodable(path: Path, error: Exception) -> str:
-    return f"{path}: cannot be decoded as {' or '.join(FORMATS)} ({error}); mend it, or strike it from the part"
+def _frame(item: Annotated, image: Any) -> tuple[bool, int, int]:
+    """Whether a picture is turned as its mark says before its boxes fit; its height and width then."""
+    stored, turned = (image.height, image.width), upright_size(image)
+    if item.stated_size in (None, turned):
+        return True, *turned
+    if item.stated_size == stored:
+        return False, *stored
+    stated, beside = item.stated_size or (0, 0), f", {item.file}," if item.file else ""
+    raise UnusableDataError(
+        f"{item.path}: {turned[1]} × {turned[0]} pixels, and its annotations{beside} say {stated[1]} × {stated[0]}; "
+        "the boxes belong to another picture, or it was resized: mend one of the two"
+    )
 
 
 @lru_cache(maxsize=2)
@@ -272,7 +263,7 @@ def _load(
 
 def _part(items: Iterable[Annotated], classes: Sequence[str], height: int, width: int) -> tuple[Part, dict, int]:  # type: ignore[type-arg]
     """Pictures and boxes of a part, the names of the pictures by their SHA-256, and how many boxes were dropped."""
-    Image = _pillow()
+    Image = pillow()
     images: list[np.ndarray] = []
     boxes: list[np.ndarray] = []
     labels: list[np.ndarray] = []
@@ -280,16 +271,12 @@ def _part(items: Iterable[Annotated], classes: Sequence[str], height: int, width
     seen: dict[bytes, str] = {}
     dropped = 0
     for item in items:
-        content = item.path.read_bytes()
+        content = _bytes(item.path)
         seen[hashlib.sha256(content).digest()] = item.name
-        with _opened(item, Image, content) as image:
-            try:
-                image.load()
-            except (OSError, ValueError, SyntaxError) as error:
-                raise UnusableDataError(_undecodable(item.path, error)) from error
-            own_width, own_height = image.size
-            images.append(_fitted(image, height, width, Image))
-        cut, kept = _usable_boxes(item, own_height, own_width)
+        with opened(item.path, content=content) as image:
+            is_turned, own_height, own_width = _frame(item, image)
+            images.append(_fitted(upright(image) if is_turned else image, height, width, Image))
+        cut, kept = checked_boxes(item, own_height, own_width)
         scale = min(height / own_height, width / own_width)
         boxes.append((cut[kept] * scale).astype(np.float32))
         wanted = [classes.index(name) for name, keep in zip(item.names, kept, strict=True) if keep]
@@ -300,13 +287,18 @@ def _part(items: Iterable[Annotated], classes: Sequence[str], height: int, width
     return part, seen, dropped
 
 
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnusableDataError(f"{path}: cannot be read ({error.strerror})") from error
+
+
 def _fitted(image: Any, height: int, width: int, Image: Any) -> np.ndarray:
     """A picture as uint8 [3, height, width], scaled to fit, black to the right and below."""
     scale = min(height / image.height, width / image.width)
     size = (min(max(round(image.width * scale), 1), width), min(max(round(image.height * scale), 1), height))
-    if image.mode.startswith("I"):  # 16 bits a pixel, which `convert` would cut at 255 in place of scaling
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    pixels = np.asarray(image.convert("RGB").resize(size, Image.Resampling.BILINEAR), np.uint8)
+    pixels = np.asarray(eight_bits(image).convert("RGB").resize(size, Image.Resampling.BILINEAR), np.uint8)
     found = np.zeros((3, height, width), np.uint8)
     found[:, : size[1], : size[0]] = pixels.transpose(2, 0, 1)
     return found

@@ -6,6 +6,8 @@ Rules, the same for every file format:
   left of the second; a box whose corners are the other way round is refused;
 - a box is cut at the edges of its picture, and one of which less than 2 pixels are left in either direction is dropped,
   counted and said;
+- a picture is turned as its orientation mark (EXIF) says, and its boxes and its stated size belong to the turned one;
+  where the stated size fits the picture as it is stored alone, so do the boxes, and it is not turned;
 - a picture without boxes stays: it is background;
 - a box that is marked as difficult (VOC) or as a crowd (COCO) is not learned from, and finding it is neither right nor
   wrong in the test;
@@ -45,6 +47,23 @@ class Annotated:
     """Class of each box."""
     ignored: np.ndarray
     """bool [M]: difficult or crowd."""
+    file: Path | None = None
+    """Where the annotations stand."""
+    marks: tuple[str, ...] = ()
+    """What each box is called there, such as `annotation 17`."""
+
+    def place(self, box: int) -> str:
+        """File, picture and box, for a message.
+
+        Examples:
+            >>> item = Annotated(name="a", path=Path("a.png"), stated_size=None, boxes=np.ones((1, 4)), names=("dog",),
+            ...                  ignored=np.zeros(1, bool), file=Path("train.json"), marks=("annotation 17",))
+            >>> item.place(0)
+            "train.json: annotation 17, a box (dog) of the picture 'a'"
+        """
+        start = f"{self.file}: " if self.file else ""
+        mark = f"{self.marks[box]}, a box" if self.marks else f"box {box + 1}"
+        return f"{start}{mark} ({self.names[box]}) of the picture {self.name!r}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,8 +161,8 @@ def checked_boxes(item: Annotated, height: int, width: int) -> tuple[np.ndarray,
     if bad.any():
         index = int(bad.argmax())
         raise UnusableDataError(
-            f"picture {item.name!r}, box {index + 1} ({item.names[index]}): found {boxes[index].tolist()}; allowed: "
-            "left ≤ right and top ≤ bottom, all finite; mend or remove it"
+            f"{item.place(index)}: found {boxes[index].tolist()}; allowed: left ≤ right and top ≤ bottom, all finite; "
+            "mend or remove it"
         )
     cut: np.ndarray = np.clip(boxes, 0, np.array([width, height, width, height], np.float64))
     kept = np.all(cut[:, 2:] - cut[:, :2] >= MIN_SIDE, axis=1)
@@ -174,13 +193,13 @@ def class_names(parts: Sequence[Sequence[Annotated]], wanted: Sequence[str], sou
     classes = tuple(wanted) or tuple(sorted(found[0]))
     for part in parts:
         for item in part:
-            for name in item.names:
+            for box, name in enumerate(item.names):
                 if name in classes:
                     continue
                 close = nearest(name, classes)
                 hint = f"; did you mean {close!r}?" if close else ""
                 raise UnusableDataError(
-                    f"{source}: picture {item.name!r} has a box of the class {name!r}; allowed: {', '.join(classes)} "
+                    f"{item.place(box)}: found the class {name!r}; allowed: {', '.join(classes)} "
                     f"({'as `task.classes` says' if wanted else 'the classes of the training part'}){hint}"
                 )
     return classes

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trivet.core.errors import MissingDataError, describe, nearest
+from trivet.core.places import find_place
 from trivet.tasks.data.base import ROOT_HINT, roots
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.select import hash_ranked, split_by_class
@@ -43,6 +44,10 @@ VALID = ("valid", "val", "validation", "dev")
 
 HELD_OUT = 0.1
 """Share of a part that is split off."""
+
+SEPARATORS = (";", "\t", "|", ",")
+"""What stands between columns where the ending of the name says otherwise."""
+RENAMED = {"\t": ".tsv", ",": ".csv"}
 
 MAX_FIELD = 2**31 - 1
 """Longest text of a .csv file, in characters."""
@@ -131,14 +136,8 @@ def find_documents(name: str) -> Path:
     Raises:
         MissingDataError: Nothing is there; says where it was looked for.
     """
-    path = Path(name).expanduser()
-    places = [path] if path.is_absolute() else [Path.cwd() / path, *(root / path for root in roots(None))]
-    for place in places:
-        if place.exists():
-            return place
-    lines = [f"documents {name!r} are not on this machine", *(f"  looked for {place}" for place in places)]
-    lines.append(f"  allowed: {ALLOWED}")
-    raise MissingDataError("\n".join([*lines, *([] if path.is_absolute() else [ROOT_HINT])]))
+    missing = f"documents {name!r} are not on this machine"
+    return find_place(name, roots(None), missing=missing, allowed=ALLOWED, hint=ROOT_HINT)
 
 
 def load_documents(name: str, *, text: str = "text", pair: str = "", label: str = "label") -> Documents:
@@ -262,6 +261,8 @@ def _read_csv(path: Path, columns: Columns) -> Iterator[tuple[int, Any, Any, Any
     csv.field_size_limit(MAX_FIELD)
     quotes = csv.QUOTE_NONE if path.suffix == ".tsv" else csv.QUOTE_MINIMAL
     with path.open(encoding="utf-8-sig", newline="") as file:
+        _check_separator(path, file.readline())
+        file.seek(0)
         reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", quoting=quotes, strict=True)
         header = [name.strip() for name in next(reader, [])]
         places = [_place(path, header, name) for name in columns if name]
@@ -275,6 +276,17 @@ def _read_csv(path: Path, columns: Columns) -> Iterator[tuple[int, Any, Any, Any
                 )
             values = [row[place] for place in places]
             yield reader.line_num, values[0], values[1] if columns.pair else None, values[-1]
+
+
+def _check_separator(path: Path, first: str) -> None:
+    wanted, kind = ("\t", "tabs") if path.suffix == ".tsv" else (",", "commas")
+    other = next((mark for mark in SEPARATORS if mark in first), "")
+    if wanted not in first and other:
+        rename = f", or call it {path.stem}{RENAMED[other]}" if other in RENAMED else ""
+        raise UnusableDataError(
+            f"{path}: line 1 is {first.strip()[:80]!r}; found columns separated by {other!r}; allowed in a "
+            f"{path.suffix} file: {kind}; write it anew{rename}"
+        )
 
 
 def _place(path: Path, header: Sequence[str], name: str) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from trivet.core.errors import MissingDataError
+from trivet.core.places import find_place
 from trivet.tasks.data.base import ROOT_HINT, roots
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.graph_data import PARTS, GraphData, checked_graph
@@ -43,14 +44,8 @@ def find_graph(name: str) -> Path:
     Raises:
         MissingDataError: Nothing is there; says where it was looked for.
     """
-    path = Path(name).expanduser()
-    places = [path] if path.is_absolute() else [Path.cwd() / path, *(root / path for root in roots(None))]
-    for place in places:
-        if place.exists():
-            return place
-    lines = [f"graph {name!r} is not on this machine", *(f"  looked for {place}" for place in places)]
-    lines.append(f"  allowed: {ALLOWED}")
-    raise MissingDataError("\n".join([*lines, *([] if path.is_absolute() else [ROOT_HINT])]))
+    missing = f"graph {name!r} is not on this machine"
+    return find_place(name, roots(None), missing=missing, allowed=ALLOWED, hint=ROOT_HINT, names=(BUILT_IN,))
 
 
 def load_graph(name: str, *, split: int = 0, undirected: bool = True, row_normalize: bool = False) -> GraphData:

@@ -24,6 +24,7 @@ from trivet.core.errors import MissingDataError, MissingExtraError
 from trivet.tasks.data.base import Located, SourceInfo, Splits, checked
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.image_data import ImageData
+from trivet.tasks.data.picture_files import check_pictures, eight_bits, opened, upright
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -79,31 +80,33 @@ class ImageFolder:
         test = _split_folder(path, ("test", "val"))
         if importlib.util.find_spec("PIL") is None:
             raise MissingExtraError("pillow", "vision")
-        return Located(str(path), lambda: self._read(train, test))
+        return Located(str(path), lambda: self._read(train, test), check=lambda: self._check(train, test))
+
+    def _check(self, train: Path, test: Path) -> int:
+        """Compare the classes and look at the pictures as `check_pictures` does; returns how many are in `train`."""
+        files = [self._files(folder, _shared_classes(train, test)) for folder in (train, test)]
+        check_pictures(path for part in files for paths in part for path in paths)
+        return sum(map(len, files[0]))
 
     def _read(self, train: Path, test: Path) -> ImageData:
-        classes = _classes(train)
-        in_test = _classes(test)
-        if classes != in_test:
-            only_train, only_test = sorted(set(classes) - set(in_test)), sorted(set(in_test) - set(classes))
-            raise UnusableDataError(
-                f"{train.parent}: the class folders differ: only in {train.name}: {only_train or 'none'}; only in "
-                f"{test.name}: {only_test or 'none'}; both must have the same (a class may be empty in {test.name})"
-            )
+        classes = _shared_classes(train, test)
         splits = Splits(*self._read_split(train, classes), *self._read_split(test, classes))
         return checked(splits, info=INFO, classes=classes, place=str(train.parent))
 
-    def _read_split(self, folder: Path, classes: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-        images: list[np.ndarray] = []
-        labels: list[int] = []
-        for label, name in enumerate(classes):
-            files = image_files(folder / name)
-            images += [read_image(path, size=self.size, gray=self.gray) for path in files]
-            labels += [label] * len(files)
-            if not files and folder.name == "train":
+    def _files(self, folder: Path, classes: tuple[str, ...]) -> list[list[Path]]:
+        """Pictures of each class."""
+        files = [image_files(folder / name) for name in classes]
+        for name, found in zip(classes, files, strict=True):
+            if not found and folder.name == "train":
                 raise UnusableDataError(f"{folder / name}: no image ({', '.join(SUFFIXES)}) in this class folder")
-        if not images:
+        if not any(files):
             raise UnusableDataError(f"{folder}: no image ({', '.join(SUFFIXES)}) in any class folder")
+        return files
+
+    def _read_split(self, folder: Path, classes: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        files = self._files(folder, classes)
+        images = [read_image(path, size=self.size, gray=self.gray) for paths in files for path in paths]
+        labels = [label for label, paths in enumerate(files) for _ in paths]
         return np.stack(images), np.array(labels, np.int64)
 
 
@@ -132,10 +135,24 @@ def _split_folder(path: Path, names: tuple[str, ...]) -> Path:
 
 
 def _classes(folder: Path) -> tuple[str, ...]:
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError as error:
+        raise UnusableDataError(f"{folder}: cannot be read ({error.strerror})") from error
     if not names:
         raise UnusableDataError(f"{folder}: no class folder in it; images lie in {folder}/<class>/")
     return tuple(names)
+
+
+def _shared_classes(train: Path, test: Path) -> tuple[str, ...]:
+    classes, in_test = _classes(train), _classes(test)
+    if classes != in_test:
+        only_train, only_test = sorted(set(classes) - set(in_test)), sorted(set(in_test) - set(classes))
+        raise UnusableDataError(
+            f"{train.parent}: the class folders differ: only in {train.name}: {only_train or 'none'}; only in "
+            f"{test.name}: {only_test or 'none'}; both must have the same (a class may be empty in {test.name})"
+        )
+    return classes
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -151,19 +168,9 @@ def read_image(path: Path, *, size: int, gray: bool = False) -> np.ndarray:
         UnusableDataError: The file cannot be decoded.
         MissingExtraError: Pillow is not installed.
     """
-    try:
-        from PIL import Image, ImageOps
-    except ImportError as error:
-        raise MissingExtraError("pillow", "vision") from error
-    try:
-        with Image.open(path, formats=("PNG", "JPEG")) as opened:
-            image = ImageOps.exif_transpose(opened)
-            if image.mode.startswith("I"):
-                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-            image = _fit(image.convert("L" if gray else "RGB"), size)
-            pixels = np.asarray(image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UnusableDataError(f"{path}: cannot be decoded as PNG or JPEG ({error}); mend or remove it") from error
+    with opened(path) as stored:
+        image = eight_bits(upright(stored)).convert("L" if gray else "RGB")
+        pixels = np.asarray(_fit(image, size))
     return pixels[None] if gray else pixels.transpose(2, 0, 1)
 
 

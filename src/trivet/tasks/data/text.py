@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from trivet.core.errors import MissingDataError
+from trivet.core.places import find_place
 from trivet.tasks.data.base import ROOT_HINT, roots
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.select import hash_ranked
@@ -89,14 +90,14 @@ def find_text(name: str) -> Path:
     Raises:
         MissingDataError: Nothing is there; says where it was looked for.
     """
-    path = Path(name).expanduser()
-    places = [path] if path.is_absolute() else [Path.cwd() / path, *(root / path for root in roots(None))]
-    for place in places:
-        if place.exists():
-            return place
-    lines = [f"text {name!r} is not on this machine", *(f"  looked for {place}" for place in places)]
-    lines.append("  allowed: a text file, a folder of .txt files, or a folder with train.txt, valid.txt and test.txt")
-    raise MissingDataError("\n".join([*lines, *([] if path.is_absolute() else [ROOT_HINT])]))
+    missing = f"text {name!r} is not on this machine"
+    return find_place(
+        name,
+        roots(None),
+        missing=missing,
+        allowed="a text file, a folder of .txt files, or a folder with train.txt, valid.txt and test.txt",
+        hint=ROOT_HINT,
+    )
 
 
 def load_text(

@@ -26,10 +26,12 @@ from pathlib import Path
 import numpy as np
 
 from trivet.core.errors import MissingDataError, MissingExtraError
+from trivet.core.places import find_place
 from trivet.tasks.data.base import ROOT_HINT, roots
 from trivet.tasks.data.egomotion import egomotion
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.npz import read_arrays
+from trivet.tasks.data.picture_files import eight_bits, opened, upright
 
 EGOMOTION = "egomotion"
 """Name of the generated video."""
@@ -73,14 +75,15 @@ def find_video(name: str) -> Path:
     Raises:
         MissingDataError: Nothing is there; says where it was looked for.
     """
-    path = Path(name).expanduser()
-    places = [path] if path.is_absolute() else [Path.cwd() / path, *(root / path for root in roots(None))]
-    for place in places:
-        if place.exists():
-            return place
-    lines = [f"video {name!r} is not on this machine", *(f"  looked for {place}" for place in places)]
-    lines.append(f"  allowed: a video file, a folder of pictures, an .npz or .npy array, or {EGOMOTION!r}, generated")
-    raise MissingDataError("\n".join([*lines, *([] if path.is_absolute() else [ROOT_HINT])]))
+    missing = f"video {name!r} is not on this machine"
+    return find_place(
+        name,
+        roots(None),
+        missing=missing,
+        allowed=f"a video file, a folder of pictures, an .npz or .npy array, or {EGOMOTION!r}, generated",
+        hint=ROOT_HINT,
+        names=(EGOMOTION,),
+    )
 
 
 def load_video(name: str, *, height: int, width: int, channels: int = 3, frames: int = 0) -> VideoData:
@@ -155,17 +158,10 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def _of_pictures(files: list[Path]) -> Iterator[np.ndarray]:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("pillow", "video") from error
     first: tuple[int, int] | None = None
     for path in files:
-        try:
-            with Image.open(path, formats=("PNG", "JPEG")) as image:
-                pixels = np.asarray(image.convert("RGB"))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise UnusableDataError(f"{path}: cannot be decoded as PNG or JPEG ({error}); mend or remove it") from error
+        with opened(path, extra="video") as stored:
+            pixels = np.asarray(eight_bits(upright(stored)).convert("RGB"))
         size = (pixels.shape[1], pixels.shape[0])
         first = first or size
         if size != first:

@@ -77,9 +77,11 @@ def _read(folder: Path, name: str, part: Path) -> Annotated:
         name=name,
         path=picture or pictures[0],
         stated_size=_size(root),
-        boxes=np.array([_corners(item, path) for item in objects], np.float64).reshape(-1, 4),
-        names=tuple(_name(item, path) for item in objects),
+        boxes=np.array([_corners(*item, path) for item in enumerate(objects, 1)], np.float64).reshape(-1, 4),
+        names=tuple(_name(*item, path) for item in enumerate(objects, 1)),
         ignored=np.array([(item.findtext("difficult") or "0").strip() == "1" for item in objects], np.bool_),
+        file=path,
+        marks=tuple(f"object {number}" for number in range(1, len(objects) + 1)),
     )
 
 
@@ -92,17 +94,17 @@ def _size(root: ElementTree.Element) -> tuple[int, int] | None:
     return (height, width) if height > 0 and width > 0 else None
 
 
-def _name(item: ElementTree.Element, path: Path) -> str:
+def _name(number: int, item: ElementTree.Element, path: Path) -> str:
     name = (item.findtext("name") or "").strip()
     if not name:
-        raise UnusableDataError(f"{path}: an object without a `name`; give it one, or remove it")
+        raise UnusableDataError(f"{path}: object {number} has no `name`; give it one, or remove it")
     return name
 
 
-def _corners(item: ElementTree.Element, path: Path) -> list[float]:
+def _corners(number: int, item: ElementTree.Element, path: Path) -> list[float]:
     texts = [item.findtext(f"bndbox/{corner}") for corner in CORNERS]
     try:
         return [float(text or "") for text in texts]
     except ValueError as error:
         found = dict(zip(CORNERS, texts, strict=True))
-        raise UnusableDataError(f"{path}: an object with the corners {found}; allowed: four numbers") from error
+        raise UnusableDataError(f"{path}: object {number} has the corners {found}; allowed: four numbers") from error
