@@ -65,6 +65,9 @@ def test_trained_and_tested(trivet: Any, config: Path) -> None:
         ({"pool": {"size": 1}}, "`size=1` must be ≥ 2"),
         ({"ghn": {"encoder": "gatde"}}, "ghn.encoder"),
         ({"training": {"steps": 2, "warmup_steps": 0, "start_from": "fashion-smal"}}, "did you mean 'fashion-small'"),
+        ({"resources": {"devices": 2}}, "training.meta_batch: found 1; allowed: ≥ 2, the number of processes"),
+        ({"resources": {"nodes": 2}}, "resources.nodes: found 2; allowed: devices alone; on each node start torchrun"),
+        ({"resources": {"strategy": "fsdp2"}}, "resources.strategy: found 'fsdp2'; allowed: devices alone"),
     ],
 )
 def test_bad_configurations_end_before_anything_starts(
@@ -75,6 +78,20 @@ def test_bad_configurations_end_before_anything_starts(
     assert ended.code == 2
     assert message in ended.err
     assert not (config.parent / "runs").exists()
+
+
+def test_processes_are_those_of_the_file_or_of_the_command(
+    trivet: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    monkeypatch.setattr("trivet.cli.ghn_train._run", lambda _folder, _made, count: started.append(count) or 1)
+    config.write_text(
+        dump_yaml({**CONFIG, "resources": {"devices": 2}, "training": {**CONFIG["training"], "meta_batch": 3}})
+    )
+    for words in ((), ("--processes", "3"), ("--set", "resources.devices=1")):
+        assert trivet("ghn", "train", config, *words).code == 1
+    assert started == [2, 3, 1]
+    assert "resources" not in (Path("runs") / "tiny" / "config.yaml").read_text()
 
 
 def test_an_interrupted_evaluation_prints_the_splits_that_are_done(

@@ -112,7 +112,8 @@ def test_a_job_that_is_started_again_goes_on_with_the_run_that_was_stopped(tmp_p
 
     done = Call(tmp_path / "done")
     (tmp_path / "done" / "result.json").write_text("{}")
-    calls: Any = SlurmCalls([done, *(Call(tmp_path / name) for name in codes)])
+    made: list[Any] = [done, *(Call(tmp_path / name) for name in codes)]
+    calls = SlurmCalls(made)
     calls()
     assert begun == ["failed", "stopped"]
     calls()

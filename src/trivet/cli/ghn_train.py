@@ -26,7 +26,10 @@ def train(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="What is trained, on which networks and data.")],
     out: Annotated[Path | None, typer.Option("--out", help="Run folder; runs/NAME by default.")] = None,
     set_: StudySetOption = None,
-    processes: Annotated[int, typer.Option("--processes", min=1, help="Processes that share a meta-batch.")] = 1,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Processes that share a meta-batch; else `resources.devices`, or 1."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the configuration and say what it means.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result (or the plan) as JSON.")] = False,
 ) -> None:
@@ -36,7 +39,7 @@ def train(
     from trivet.ghn.folder import find_folder
     from trivet.tasks.data.sources import check_images
 
-    made = _read(config, set_ or [])
+    made, count = _read(config, set_ or [], processes)
     for name in made.tasks.all_sources if made.tasks else (made.data.name,):
         check_images(name)
     if made.training.start_from:
@@ -46,7 +49,7 @@ def train(
         return
     folder = RunFolder(out or Path("runs") / config.stem)
     _write_config(folder, made)
-    code = 0 if folder.is_done else _run(folder, made, processes)
+    code = 0 if folder.is_done else _run(folder, made, count)
     if code:
         talk(f"stopped; the same command goes on in {folder.path}" if code > 128 else f"see {folder.error_path}")
         raise typer.Exit(INTERRUPTED if code == 128 + signal.SIGINT else code if code < 128 else FAILED)
@@ -61,14 +64,34 @@ def train(
         raise typer.Exit(FAILED)
 
 
-def _read(path: Path, overrides: list[str]) -> MetaConfig:
-    from trivet.core.config import build, load_yaml, set_key
+def _read(path: Path, overrides: list[str], processes: int | None) -> tuple[MetaConfig, int]:
+    """The configuration, and by how many processes it is trained: that is no part of what a run is."""
+    from trivet.core.config import build, load_yaml, set_key, to_plain
     from trivet.ghn.meta.config import MetaConfig
+    from trivet.study.capacity import count_cores, find_gpus
+    from trivet.study.resources import Machine, ResourcesSpec, machine_problems
 
-    content = load_yaml(path)
+    content, file = load_yaml(path), str(path)
     for assignment in overrides:
         content = set_key(content, assignment)
-    return build(MetaConfig, content, file=str(path))
+    asked = build(ResourcesSpec, content.pop("resources", {}), file=file, key="resources")
+    made = build(MetaConfig, content, file=file)
+    there = "on each node start torchrun with -m trivet.tasks.ghn_train, see docs/scale.md"
+    problems = [
+        Problem(file, f"resources.{name}", repr(value), "devices alone", there if name == "nodes" else "leave it out")
+        for name, value in to_plain(asked).items()
+        if name != "devices" and value != getattr(ResourcesSpec(), name)
+    ]
+    asked = ResourcesSpec(devices=processes or asked.devices)
+    if made.training.meta_batch < asked.devices:
+        found, key = str(made.training.meta_batch), "training.meta_batch"
+        fix = "raise it or start fewer (--processes, resources.devices)"
+        problems.append(Problem(file, key, found, f"≥ {asked.devices}, the number of processes", fix))
+    machine = Machine(name="this machine", cores=count_cores(), gpus=len(find_gpus(os.environ)))
+    problems += machine_problems(asked, machine, [to_plain(made)], strict=False)
+    if problems:
+        raise ConfigError(problems)
+    return made, asked.devices
 
 
 def _plan(config: MetaConfig, plain: dict[str, Any], json: bool) -> None:
