@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trivet.report.aggregate import BAND_METHOD, CurveRow, bands, precision_lines, single_lines, spread
 from trivet.report.environments import summarize_environments
+from trivet.report.gpus import gpu_notices
 from trivet.report.numbers import count, listing, number
 from trivet.report.pictures import pictures
 from trivet.report.starts import starts
@@ -65,17 +66,19 @@ def summarize(results: Results) -> dict[str, Any]:
     states = {(record.arm, record.seed): record.state for record in results.records}
     names = dict.fromkeys([study["metric"]["name"], *CURVES])
     curves = [curve for name in names if (curve := _curve(results, name, states))]
+    recorded = results.environments()
     environment = summarize_environments(
-        results.environments(),
+        recorded,
         {record.run_id: record.arm for record in results.records},
         is_factor="environment" in study["factors"],
     )
+    told = gpu_notices(recorded, {record.run_id: (record.arm, record.seed) for record in results.records}, baseline)
     summary: dict[str, Any] = {
         "format": FORMAT,
         "trivet": _version(),
         "study": study,
         "question": _question(study, len(arms)),
-        "notices": _notices(study, rows, environment, _unreported_notice(results), list(results.notes)),
+        "notices": _notices(study, rows, environment, _unreported_notice(results), [*told, *results.notes]),
         "comparisons": comparisons,
         "rounding": _rounding(against),
         "arms": rows,
@@ -160,7 +163,7 @@ def _notices(
     """Sentences that limit what the numbers mean; what is unfinished comes first (see `tables.split_notices`)."""
     runs = study["runs"]
     waiting, lost = runs["running"] + runs["pending"], runs["failed"] + runs["unreadable"]
-    confounded = [row["key"] for row in environment["differences"] if row["confounded"]]
+    confounded = [row["key"] for row in environment["differences"] if row["confounded"] and row["key"] != "gpu"]
     out: list[str] = []
     if not runs["finished"]:
         out.append("No run has finished, so there is nothing to judge yet.")
