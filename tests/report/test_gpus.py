@@ -50,7 +50,8 @@ def test_what_is_sound_is_not_told(one: Any, other: Any) -> None:
 
 
 def test_odd_records_do_no_harm() -> None:
-    records = {"a": {"gpu": []}, "b": {"gpu": "A100"}, "c": {}, "d": {"gpu": ["A100", None]}, "e": {"gpu": [{}]}}
+    odd: list[Any] = [[], "A100", None, ["A100", None], [{}]]
+    records = {name: {"gpu": gpu} for name, gpu in zip("abcde", odd, strict=True)}
     assert gpu_notices(records, {name: ("fp32" if name < "d" else "RR", 0) for name in records}, "fp32") == []
 
 

@@ -98,12 +98,12 @@ class LookBook:
         Raises:
             ConfigError: It cannot be read.
         """
-        from trivet.stats import Look
-        from trivet.stats.look_plan import read_plan
-
         path = folder / FILE
         if not path.exists():
             return None
+        from trivet.stats import Look
+        from trivet.stats.look_plan import read_plan
+
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trivet.core.config import digest
+from trivet.core.config import digest, to_plain
 from trivet.core.seeding import derive
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def plan(spec: StudySpec) -> list[PlannedRun]:
         >>> [run.seed for run in plan(spec)], sorted({run.arm for run in plan(spec)})
         ([0, 0, 1, 1, 2, 2], ['one', 'two'])
     """
-    arms = spec.arms()
+    arms = [(arm, to_plain(arm.config)) for arm in spec.arms()]
     runs: list[PlannedRun] = []
     for block, seed in enumerate(spec.seed_list):
-        for arm in sorted(arms, key=lambda arm, seed=seed: derive(seed, "order", arm.name)):
-            config = {**arm.config, "seed": seed}
+        for arm, shared in sorted(arms, key=lambda item, seed=seed: derive(seed, "order", item[0].name)):
+            config = {**shared, "seed": seed}
             runs.append(
                 PlannedRun(
-                    run_id=digest(config),
+                    run_id=digest(config, is_plain=True),
                     arm=arm.name,
                     levels=arm.levels,
                     seed=seed,
