@@ -45,17 +45,20 @@ def find_place(
     """
     path = Path(name).expanduser()
     places = [path] if path.is_absolute() else [Path.cwd() / path, *(root / path for root in roots)]
-    lines = []
+    lines: list[str] = []
+    found_file = False
     for place in places:
         try:
             if place.is_dir() or (not only_folders and place.exists()):
                 return place
-            kind = ", which is a file" if only_folders and place.exists() else ""
+            is_file = only_folders and place.exists()
+            found_file |= is_file
+            kind = ", which is a file" if is_file else ""
             lines.append(f"  looked for {'the folder ' if only_folders else ''}{place}{kind}")
         except OSError as error:  # a folder that may not be entered, a name that is too long
             lines.append(f"  looked for {str(place)[:200]} ({error.strerror})")
-    beside = _beside(path, places, only_folders=only_folders) if len(path.name) > 2 else []
-    close = nearest(name, [*names, *beside])
+    beside = _beside(path, places, only_folders=only_folders) if len(path.name) > 2 and not found_file else []
+    close = nearest(name, [*names, *beside]) if not found_file else None
     first = f"{missing}; did you mean {close!r}?" if close else missing
     lines.append(f"  allowed: {allowed}")
     raise MissingDataError("\n".join([first, *lines, *([hint] if hint and not path.is_absolute() else [])]))

@@ -196,6 +196,22 @@ def test_refused_with_the_reason(tmp_path: Path, name: str, words: str) -> None:
         (lambda content: content["annotations"][1].update(bbox=[True, 1, 2, 3]), "annotation 2 .*found bbox"),
         (lambda content: content["categories"][0].update(name=" "), r"json: the category 3 has an empty name"),
         (lambda content: content["images"][0].update(file_name="two.png"), r"'two\.png' is not there; looked for in"),
+        (
+            lambda content: content["annotations"][1].update(iscrowd="0"),
+            "annotation 2 has iscrowd: '0'; allowed: 0 or 1",
+        ),
+        (
+            lambda content: content["images"][0].update(width="40"),
+            r"json: image 7 has the width '40'; allowed: a whole",
+        ),
+        (
+            lambda content: content["images"].append({"id": 8, "file_name": "one.png"}),
+            r"images 7 and 8 are both 'one\.png'",
+        ),
+        (
+            lambda content: content["annotations"][0].update(bbox=[90, 9, 2, 3]),
+            "coco: no usable box in any picture of the tr",
+        ),
         (lambda content: content["images"][0].pop("file_name"), "found file_name: None"),
         (lambda content: content.pop("images"), "allowed: an object with the lists images"),
         (lambda content: content.update(images=[1]), "must be lists of objects"),

@@ -100,6 +100,8 @@ def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
         ("a.csv", '"text";"label"\n"a";1\n', "columns separated by ';'"),
         ("a.csv", "text\tlabel\na\t1\n", r"allowed in a .csv file: commas; write it anew, or call it a.tsv"),
         ("a.tsv", "text,label\na,1\n", r"allowed in a .tsv file: tabs; write it anew, or call it a.csv"),
+        ("a.csv", "text,label\na,1\nb,0\nc,nan\n", "line 4 has the label 'nan', and all labels are numbers"),
+        ("a.csv", "text,label\na,1.0\nb,0\n", "line 2 has the label '1.0', and all labels are numbers"),
         ("a.csv", "text,text,label\na,b,1\n", "2 columns called 'text'"),
         ("a.csv", "", "found nothing"),
         ("a.csv", "text,label\n", "a.csv holds no document"),

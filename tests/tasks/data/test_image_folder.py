@@ -104,7 +104,7 @@ def test_camera_orientation_is_followed(tmp_path: Path) -> None:
 
 
 def test_missing_folders(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="no such folder; it must be laid out as PATH/train/<class>"):
+    with pytest.raises(MissingDataError, match=r"(?s)no such folder.*allowed: PATH/train/<class>"):
         check_images(f"image-folder:{tmp_path / 'nothing'}")
     (folder / "test").rename(folder / "testing")
     with pytest.raises(MissingDataError, match="no folder test or val"):
@@ -112,6 +112,17 @@ def test_missing_folders(folder: Path, tmp_path: Path) -> None:
     (folder / "train").rename(folder / "training")
     with pytest.raises(MissingDataError, match="no folder train"):
         check_images(f"image-folder:{folder}")
+
+
+def test_a_misspelt_folder_names_its_neighbor(folder: Path) -> None:
+    with pytest.raises(MissingDataError, match=rf"no such folder; did you mean '.*{folder.name}'\?"):
+        check_images(f"image-folder:{folder}s")
+
+
+def test_a_link_that_leads_nowhere_is_not_left_out_in_silence(folder: Path) -> None:
+    (folder / "train" / "dog" / "gone.png").symlink_to(folder / "no-such.png")
+    with pytest.raises(UnusableDataError, match=r"dog/gone\.png: not a file, or a link to one that is not there"):
+        load_images(f"image-folder:{folder}")
 
 
 def test_class_mismatch(folder: Path) -> None:

@@ -152,7 +152,13 @@ def test_files_that_are_no_array_or_video_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "v.npz", a=np.zeros(2), b=np.zeros(2))
     with pytest.raises(UnusableDataError, match="allowed: frames, or a single one"):
         load_video(str(tmp_path / "v.npz"), height=2, width=2)
+    (tmp_path / "w.npz").write_text("no archive")
+    with pytest.raises(UnusableDataError, match="it begins with b'no', and such a file with b'PK'"):
+        load_video(str(tmp_path / "w.npz"), height=2, width=2)
     pytest.importorskip("av")
+    (tmp_path / "v.txt").write_text("a text, which FFmpeg would draw\n" * 20)
+    with pytest.raises(UnusableDataError, match=r"v\.txt: there is no picture in it"):
+        load_video(str(tmp_path / "v.txt"), height=2, width=2)
     (tmp_path / "v.mp4").write_text("no video")
     with pytest.raises(UnusableDataError, match="cannot be decoded as a video"):
         load_video(str(tmp_path / "v.mp4"), height=2, width=2)

@@ -61,6 +61,7 @@ def read_coco(folder: Path, part: str, file: Path) -> list[Annotated]:
                 f"{allowed}"
             )
         rows[image].append(row)
+    _refuse_doubles(images, file)
     places = [folder / part, folder / "images" / part, folder / "images", folder, file.parent]
     return [_annotated(images[number], rows[number], categories, places, file) for number in images]
 
@@ -96,6 +97,16 @@ def _key(row: dict[str, Any], key: str, file: Path) -> Any:
     return value
 
 
+def _refuse_doubles(images: dict[Any, dict[str, Any]], file: Path) -> None:
+    """A picture that is listed twice would lack the boxes of its double."""
+    seen: dict[str, Any] = {}
+    for number, row in images.items():
+        name = str(_key(row, "file_name", file))
+        if name in seen:
+            raise UnusableDataError(f"{file}: the images {seen[name]!r} and {number!r} are both {name!r}; join them")
+        seen[name] = number
+
+
 def _category(row: dict[str, Any], file: Path) -> str:
     name = str(_key(row, "name", file)).strip()
     if not name:
@@ -116,18 +127,33 @@ def _annotated(
     if path is None:
         looked = ", ".join(str(place) for place in places)
         raise MissingDataError(f"{file}: the picture {name!r} is not there; looked for in {looked}")
-    height, width = image.get("height"), image.get("width")
-    stated = (height, width) if isinstance(height, int) and isinstance(width, int) and height and width else None
+    height, width = (_side(image, key, file) for key in ("height", "width"))
     return Annotated(
         name=name,
         path=path,
-        stated_size=stated,
+        stated_size=(height, width) if height and width else None,
         boxes=np.array([_corners(row, name, file) for row in rows], np.float64).reshape(-1, 4),
         names=tuple(categories[row["category_id"]] for row in rows),
-        ignored=np.array([bool(row.get("iscrowd")) for row in rows], np.bool_),
+        ignored=np.array([_is_crowd(row, file) for row in rows], np.bool_),
         file=file,
         marks=tuple(_mark(row) for row in rows),
     )
+
+
+def _side(image: dict[str, Any], key: str, file: Path) -> int:
+    """Height or width as it is stated; 0 where it is not."""
+    value = image.get(key) or 0
+    if not isinstance(value, (int, float)) or value != value // 1 or value < 0:
+        allowed = "a whole number of pixels, or nothing"
+        raise UnusableDataError(f"{file}: image {image['id']!r} has the {key} {value!r}; allowed: {allowed}")
+    return int(value)
+
+
+def _is_crowd(row: dict[str, Any], file: Path) -> bool:
+    value = row.get("iscrowd") or 0
+    if value not in (0, 1):
+        raise UnusableDataError(f"{file}: {_mark(row)} has iscrowd: {value!r}; allowed: 0 or 1")
+    return bool(value)
 
 
 def _corners(row: dict[str, Any], picture: str, file: Path) -> list[float]:

@@ -68,7 +68,7 @@ def check_detection(name: str, *, train_part: str = "", test_part: str = "", cla
         return len(shapes().train.images)
     folder = find_detection(name)
     index = _index(str(folder), train_part, test_part, tuple(classes))
-    _check_sizes(index, _marks(index))
+    _check_sizes(index, _marks(index), str(folder))
     return len(index[0])
 
 
@@ -219,15 +219,26 @@ def _annotations(item: Annotated) -> bytes:
 _sizes_seen: dict[Marks, None] = {}
 
 
-def _check_sizes(index: Index, marks: Marks) -> None:
+def _check_sizes(index: Index, marks: Marks, source: str) -> None:
     """Open every picture, read its size, compare it with what the annotations say, check the boxes; once."""
     if marks in _sizes_seen:
         return
-    for item in (*index[0], *index[1]):
-        with opened(item.path) as image:
-            _, height, width = _frame(item, image)
-        checked_boxes(item, height, width)
+    for kind, part in zip(("training", "test"), index[:2], strict=True):
+        usable = 0
+        for item in part:
+            with opened(item.path) as image:
+                _, height, width = _frame(item, image)
+            usable += int((checked_boxes(item, height, width)[1] & ~item.ignored).sum())
+        if not usable:
+            raise UnusableDataError(_unusable(source, kind))
     _sizes_seen[marks] = None
+
+
+def _unusable(source: str, kind: str) -> str:
+    return (
+        f"{source}: no usable box in any picture of the {kind} part; those that are difficult, crowds, outside their "
+        "pictures or under 2 pixels do not count"
+    )
 
 
 def _frame(item: Annotated, image: Any) -> tuple[bool, int, int]:
@@ -257,7 +268,7 @@ def _load(
         raise UnusableDataError(_overlap(source, [train_part or "train", test_part or "test"], shared))
     for kind, part in (("training", learned), ("test", tested)):
         if not any((~ignored).any() for ignored in part.ignored):
-            raise UnusableDataError(f"{source}: no usable box in any picture of the {kind} part")
+            raise UnusableDataError(_unusable(source, kind))
     return DetectionData(source=source, classes=names, train=learned, test=tested, dropped=few + more)
 
 

@@ -36,6 +36,8 @@ from trivet.core.places import find_place
 from trivet.tasks.data.base import ROOT_HINT, roots
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.select import hash_ranked, split_by_class
+from trivet.tasks.data.tables import Columns, read_csv, read_lines
+from trivet.tasks.data.text import no_utf8
 
 ALLOWED = "a .csv, .tsv, .jsonl or .json file, or a folder with train.csv and test.csv (or .tsv, .jsonl)"
 TABLES = (".csv", ".tsv", ".jsonl")
@@ -45,29 +47,11 @@ VALID = ("valid", "val", "validation", "dev")
 HELD_OUT = 0.1
 """Share of a part that is split off."""
 
-SEPARATORS = (";", "\t", "|", ",")
-"""What stands between columns where the ending of the name says otherwise."""
-RENAMED = {"\t": ".tsv", ",": ".csv"}
-
-MAX_FIELD = 2**31 - 1
-"""Longest text of a .csv file, in characters."""
-
 MAX_LABEL = 200
 """Longest label, in characters."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NUMBER = re.compile(r"[+-]?\d+")
-
-
-class Columns(NamedTuple):
-    """Names of the columns that are read."""
-
-    text: str
-    """The document, or the first of a pair."""
-    pair: str
-    """The second of a pair; empty where documents are single."""
-    label: str
-    """Its class."""
 
 
 class Part(NamedTuple):
@@ -246,78 +230,13 @@ def _files(found: Path) -> dict[str, Path]:
 
 
 def _read_table(path: Path, columns: Columns) -> list[Row]:
-    rows = _read_lines(path, columns) if path.suffix == ".jsonl" else _read_csv(path, columns)
+    rows = read_lines(path, columns) if path.suffix == ".jsonl" else read_csv(path, columns)
     try:
         return [_checked(path, *row) for row in rows]
     except UnicodeDecodeError as error:
-        origin = "utf-16" if path.read_bytes()[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
-        fix = f"convert it, such as iconv -f {origin} -t utf-8 {path.name}"
-        raise UnusableDataError(f"{path}: no text in UTF-8 ({error.reason}); {fix}") from error
+        raise UnusableDataError(no_utf8(path, error)) from error
     except (csv.Error, OSError) as error:
         raise UnusableDataError(f"{path}: cannot be read ({error})") from error
-
-
-def _read_csv(path: Path, columns: Columns) -> Iterator[tuple[int, Any, Any, Any]]:
-    csv.field_size_limit(MAX_FIELD)
-    quotes = csv.QUOTE_NONE if path.suffix == ".tsv" else csv.QUOTE_MINIMAL
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        _check_separator(path, file.readline())
-        file.seek(0)
-        reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", quoting=quotes, strict=True)
-        header = [name.strip() for name in next(reader, [])]
-        places = [_place(path, header, name) for name in columns if name]
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise UnusableDataError(
-                    f"{path}: line {reader.line_num} has {len(row)} columns; allowed: {len(header)}, as in line 1; "
-                    "put a text with a comma in quotes"
-                )
-            values = [row[place] for place in places]
-            yield reader.line_num, values[0], values[1] if columns.pair else None, values[-1]
-
-
-def _check_separator(path: Path, first: str) -> None:
-    wanted, kind = ("\t", "tabs") if path.suffix == ".tsv" else (",", "commas")
-    other = next((mark for mark in SEPARATORS if mark in first), "")
-    if wanted not in first and other:
-        rename = f", or call it {path.stem}{RENAMED[other]}" if other in RENAMED else ""
-        raise UnusableDataError(
-            f"{path}: line 1 is {first.strip()[:80]!r}; found columns separated by {other!r}; allowed in a "
-            f"{path.suffix} file: {kind}; write it anew{rename}"
-        )
-
-
-def _place(path: Path, header: Sequence[str], name: str) -> int:
-    if header.count(name) == 1:
-        return header.index(name)
-    close = nearest(name, header)
-    fix = f"did you mean {close!r}? " if close and close != name else ""
-    raise UnusableDataError(
-        f"{path}: line 1 has {header.count(name)} columns called {name!r}; found {', '.join(header) or 'nothing'}; "
-        f"{fix}say which with text_column, pair_column and label_column"
-    )
-
-
-def _read_lines(path: Path, columns: Columns) -> Iterator[tuple[int, Any, Any, Any]]:
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UnusableDataError(f"{path}: line {number} is no JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise UnusableDataError(f"{path}: line {number} is {describe(row)}; allowed: an object with columns")
-            lacking = [name for name in columns if name and name not in row]
-            if lacking:
-                raise UnusableDataError(
-                    f"{path}: line {number} has no {lacking[0]!r}; found {', '.join(row) or 'nothing'}; "
-                    "say which with text_column, pair_column and label_column"
-                )
-            yield number, row[columns.text], row[columns.pair] if columns.pair else None, row[columns.label]
 
 
 def _read_json(path: Path, columns: Columns) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
@@ -378,8 +297,22 @@ def _classes(rows: Sequence[Row], source: str) -> dict[str, int]:
     if len(names) < 2:
         raise UnusableDataError(f"{source}: found one class, {min(names)!r}, in training; allowed: two or more")
     numeric = all(_NUMBER.fullmatch(name) for name in names)
+    if not numeric and all(_is_number(name) for name in names):
+        row = next(row for row in rows if not _NUMBER.fullmatch(row.label))
+        raise UnusableDataError(
+            f"{row.where} has the label {row.label!r}, and all labels are numbers; allowed: whole numbers; grades are "
+            "no classes, and a document without a label must be left out"
+        )
     ordered = sorted(names, key=lambda name: (int(name), name)) if numeric else sorted(names)
     return {name: number for number, name in enumerate(ordered)}
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _numbered(rows: Sequence[Row], classes: Mapping[str, int], columns: Columns) -> Part:

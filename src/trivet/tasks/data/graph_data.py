@@ -28,6 +28,9 @@ SHARES = (0.6, 0.2, 0.2)
 
 UNLABELED = -1
 
+MOST = 2**62
+"""Numbers above are no label and no node; they are cut here, so that none turns round."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphData:
@@ -140,7 +143,8 @@ def _features(features: np.ndarray, source: str) -> np.ndarray:
         raise UnusableDataError(
             f"{source}: found features {features.dtype} {list(features.shape)}; allowed: numbers [nodes, features]"
         )
-    features = features.astype(np.float32)
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused
+        features = features.astype(np.float32)
     bad = np.argwhere(~np.isfinite(features))
     if len(bad):
         node, column = bad[0].tolist()
@@ -156,7 +160,7 @@ def _edges(edges: np.ndarray, nodes: int, source: str, *, undirected: bool) -> n
         raise UnusableDataError(
             f"{source}: found edges {edges.dtype} {list(edges.shape)}; allowed: whole numbers [2, edges], at least one"
         )
-    edges = edges.astype(np.int64)
+    edges = _signed(edges)
     bad = np.flatnonzero(((edges < 0) | (edges >= nodes)).any(0))
     if len(bad):
         first = edges[:, bad[0]].tolist()
@@ -177,17 +181,24 @@ def _labels(labels: np.ndarray, nodes: int, source: str) -> np.ndarray:
         whole = np.where(np.isnan(labels), UNLABELED, labels)
         if not np.isfinite(whole).all() or (whole != np.round(whole)).any():
             raise UnusableDataError(f"{source}: found labels that are no whole numbers; NaN or −1 stands for none")
-        labels = whole.astype(np.int64)
+        labels = np.clip(whole, -MOST, MOST).astype(np.int64)
     if labels.ndim != 1 or labels.dtype.kind not in "iub" or len(labels) != nodes:
         raise UnusableDataError(
             f"{source}: found labels {labels.dtype} {list(labels.shape)}; allowed: one whole number for each of the "
             f"{nodes} nodes"
         )
-    return labels.astype(np.int64)
+    return _signed(labels)
+
+
+def _signed(numbers: np.ndarray) -> np.ndarray:
+    """Whole numbers as int64, with those above it cut at `MOST`."""
+    return (np.minimum(numbers, MOST) if numbers.dtype == np.uint64 else numbers).astype(np.int64)
 
 
 def _classes(labels: np.ndarray, given: int, source: str) -> int:
     lowest, most = int(labels.min()), int(labels.max())
+    if given > len(labels):
+        raise UnusableDataError(f"{source}: found {given:,} classes; allowed: at most {len(labels):,}, one a node")
     classes = given or most + 1
     if lowest < UNLABELED or most >= classes:
         node = int(np.flatnonzero((labels < UNLABELED) | (labels >= classes))[0])

@@ -12,6 +12,7 @@ Not covered: OGB's binary files, its graphs of several kinds of nodes.
 from __future__ import annotations
 
 import gzip
+import warnings
 import zlib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -35,6 +36,8 @@ FEATURES = ("features", "node_features", "x", "feat")
 LABELS = ("labels", "node_labels", "y", "node_label")
 SPARSE = ("feat_row", "feat_col", "feat_val")
 PART_NAMES: Mapping[str, tuple[str, ...]] = {"train": ("train",), "valid": ("val", "valid"), "test": ("test",)}
+MAX_DENSE = 2**34
+"""Most numbers that sparse features are spread to: 64 GiB."""
 OGB_FILES = ("edge", "node-feat", "node-label")
 
 
@@ -97,16 +100,20 @@ def _read_npz(path: Path, split: int) -> dict[str, Any]:
         raise UnusableDataError(f"{path}: not an .npz file; allowed: {ALLOWED}")
     arrays = read_arrays(path)
     labels = _one_of(arrays, LABELS, "labels", path)
-    given = arrays.get("num_classes", np.array(0))
-    if given.shape != () or given.dtype.kind not in "iu" or int(given) < 0:
-        raise UnusableDataError(f"{path}: `num_classes` is {given}; allowed: one whole number")
     return {
         "features": _npz_features(arrays, len(labels), path),
         "edges": _npz_edges(arrays, path),
         "labels": labels,
         "parts": _npz_parts(arrays, len(labels), path, split),
-        "num_classes": int(given),
+        "num_classes": _count(arrays, "num_classes", 0, path),
     }
+
+
+def _count(arrays: Mapping[str, np.ndarray], name: str, usual: int, path: Path) -> int:
+    given = arrays.get(name, np.array(usual))
+    if given.shape != () or given.dtype.kind not in "iu" or int(given) < 0:
+        raise UnusableDataError(f"{path}: `{name}` is {given}; allowed: one whole number")
+    return int(given)
 
 
 def _one_of(arrays: Mapping[str, np.ndarray], names: tuple[str, ...], kind: str, path: Path) -> np.ndarray:
@@ -132,11 +139,18 @@ def _npz_features(arrays: Mapping[str, np.ndarray], nodes: int, path: Path) -> n
     ):
         shapes = [list(part.shape) for part in (row, column, value)]
         raise UnusableDataError(f"{path}: {', '.join(SPARSE)} are {shapes}; allowed: three lists of equal length")
-    width = int(arrays["num_features"]) if "num_features" in arrays else int(column.max(initial=0)) + 1
-    rows = int(arrays["num_nodes"]) if "num_nodes" in arrays else nodes
+    if value.dtype.kind not in "fiub":
+        raise UnusableDataError(f"{path}: found feat_val {value.dtype}; allowed: numbers")
+    width = _count(arrays, "num_features", int(column.max(initial=0)) + 1, path)
+    rows = _count(arrays, "num_nodes", nodes, path)
     if ((row < 0) | (row >= rows) | (column < 0) | (column >= width)).any():
         raise UnusableDataError(
             f"{path}: feat_row or feat_col lie outside the {rows} nodes and {width} features that the file names"
+        )
+    if rows * width > MAX_DENSE:
+        raise UnusableDataError(
+            f"{path}: {rows:,} nodes × {width:,} features are more than {MAX_DENSE:,} numbers; allowed: what fits in "
+            "memory"
         )
     dense = np.zeros((rows, width), np.float32)
     np.add.at(dense, (row, column), value)
@@ -201,7 +215,8 @@ def _read_ogb(files: list[Path], folder: Path, split: int) -> dict[str, Any]:
 def _table(path: Path, dtype: Any) -> np.ndarray:
     """Numbers of a compressed table without a header."""
     try:
-        with gzip.open(path, "rt", encoding="ascii") as file:
+        with gzip.open(path, "rt", encoding="ascii") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an empty file; whoever needs a row refuses it
             return np.loadtxt(file, dtype=dtype, delimiter=",", ndmin=2)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UnusableDataError(f"{path}: not a readable table of numbers ({error})") from error

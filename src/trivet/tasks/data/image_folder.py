@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trivet.core.errors import MissingDataError, MissingExtraError
+from trivet.core.places import find_place
 from trivet.tasks.data.base import Located, SourceInfo, Splits, checked
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.image_data import ImageData
-from trivet.tasks.data.picture_files import check_pictures, eight_bits, opened, upright
+from trivet.tasks.data.picture_files import check_pictures, eight_bits, opened, pictures_in, upright
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -74,8 +75,9 @@ class ImageFolder:
         path = self.path.expanduser()
         if data_root is not None and not path.is_absolute():
             path = data_root.expanduser() / path
-        if not path.is_dir():
-            raise MissingDataError(f"image folder {path}: no such folder; it must be laid out as {LAYOUT}")
+        path = find_place(
+            str(path), [], missing=f"image folder {path}: no such folder", allowed=LAYOUT, only_folders=True
+        )
         train = _split_folder(path, ("train",))
         test = _split_folder(path, ("test", "val"))
         if importlib.util.find_spec("PIL") is None:
@@ -156,9 +158,8 @@ def _shared_classes(train: Path, test: Path) -> tuple[str, ...]:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Image files in a folder and below, hidden ones left out, sorted by path."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    """Image files in a folder and below, hidden ones left out, sorted by path; see `pictures_in` for the errors."""
+    return sorted(pictures_in(folder, SUFFIXES))
 
 
 def read_image(path: Path, *, size: int, gray: bool = False) -> np.ndarray:

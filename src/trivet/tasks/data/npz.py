@@ -25,6 +25,9 @@ from trivet.tasks.data.base import Layout, Splits
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.picture_files import eight_bits, opened, upright
 
+ZIP, NPY = b"PK", b"\x93NUMPY"
+"""How an archive and a single array begin."""
+
 GLANCED = 1000
 """Compressed images of an archive that are decoded in a check before work; the archive's own checksums cover all."""
 
@@ -101,14 +104,26 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         {'x': array([0, 1, 2])}
     """
     try:
+        check_magic(path, ZIP)
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("a single array, not an archive")
             with archive:
                 return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, KeyError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
         raise UnusableDataError(f"{path}: not a readable numpy archive of plain arrays ({error})") from error
+
+
+def check_magic(path: Path, start: bytes) -> None:
+    """Refuse a file that begins otherwise; numpy would take it for a pickle, and advise to unpickle it.
+
+    Raises:
+        ValueError: It begins otherwise.
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        found = file.read(len(start))
+    if found != start:
+        raise ValueError(f"it begins with {found!r}, and such a file with {start!r}" if found else "it is empty")
 
 
 def _labels(labels: np.ndarray, path: Path) -> np.ndarray:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import struct
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -62,11 +63,14 @@ def opened(path: Path, *, content: bytes | None = None, where: str = "", extra: 
         MissingExtraError: Pillow is not installed.
     """
     Image = pillow(extra)
+    from PIL import UnidentifiedImageError
+
     try:
         with Image.open(path if content is None else io.BytesIO(content), formats=FORMATS) as image:
             yield image
     except (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError) as error:
-        reason = str(error).replace(str(path), "it") or type(error).__name__
+        is_other = isinstance(error, UnidentifiedImageError)
+        reason = "it is none of them, or cut short" if is_other else str(error) or type(error).__name__
         raise UnusableDataError(
             f"{where or path}: cannot be decoded as PNG or JPEG ({reason}); mend or remove it"
         ) from error
@@ -111,6 +115,29 @@ def eight_bits(image: Any) -> Any:
     if not image.mode.startswith("I"):
         return image
     return pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
+
+
+def pictures_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Files of these suffixes in a folder and below, in no order; hidden ones are left out.
+
+    Raises:
+        UnusableDataError: The folder, or one below, cannot be read, or a link leads nowhere.
+    """
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, followlinks=True, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(place) / name
+            if name.startswith(".") or path.suffix.lower() not in suffixes:
+                continue
+            if not path.is_file():
+                raise UnusableDataError(f"{path}: not a file, or a link to one that is not there; mend or remove it")
+            found.append(path)
+    return found
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise UnusableDataError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
 _seen: dict[tuple[int, tuple[tuple[str, int, int], ...]], None] = {}

@@ -210,10 +210,17 @@ def _lines(path: Path) -> Iterator[str]:
                     raise UnusableDataError(f"{path}: line {number} holds a zero byte; allowed: text in UTF-8")
                 yield line
     except UnicodeDecodeError as error:
-        fix = f"convert it, such as iconv -f latin1 -t utf-8 {path.name}"
-        raise UnusableDataError(f"{path}: no text in UTF-8 ({error.reason}); {fix}") from error
+        raise UnusableDataError(no_utf8(path, error)) from error
     except OSError as error:
         raise UnusableDataError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def no_utf8(path: Path, error: UnicodeDecodeError) -> str:
+    """Message for a text in another encoding, with the command that converts it."""
+    with path.open("rb") as file:
+        origin = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "latin1"
+    fix = f"convert it, such as iconv -f {origin} -t utf-8 {path.name}"
+    return f"{path}: no text in UTF-8 ({error.reason}); {fix}"
 
 
 def _split(ids: np.ndarray, held_out: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -30,8 +30,8 @@ from trivet.core.places import find_place
 from trivet.tasks.data.base import ROOT_HINT, roots
 from trivet.tasks.data.egomotion import egomotion
 from trivet.tasks.data.errors import UnusableDataError
-from trivet.tasks.data.npz import read_arrays
-from trivet.tasks.data.picture_files import eight_bits, opened, upright
+from trivet.tasks.data.npz import NPY, check_magic, read_arrays
+from trivet.tasks.data.picture_files import eight_bits, opened, pictures_in, upright
 
 EGOMOTION = "egomotion"
 """Name of the generated video."""
@@ -41,6 +41,8 @@ EGOMOTION_FRAMES = 6250
 
 PICTURES = (".png", ".jpg", ".jpeg")
 ARRAYS = (".npz", ".npy")
+NO_VIDEOS = ("tty", "hls", "concat", "sdp")
+"""What FFmpeg calls a text that it would draw, and lists of other files and addresses, none of which is opened."""
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in a grey picture (ITU-R BT.601)."""
 
@@ -140,8 +142,7 @@ def _load(
 
 def _pictures(folder: Path) -> list[Path]:
     """Pictures in a folder and below, in the order of the numbers in their names."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in PICTURES and path.is_file())
-    seen = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    seen = pictures_in(folder, PICTURES)
     if not seen:
         raise MissingDataError(f"video {str(folder)!r}: the folder holds no picture ({', '.join(PICTURES)})")
     return sorted(seen, key=lambda path: natural(str(path.relative_to(folder))))
@@ -195,6 +196,7 @@ def _array(path: Path) -> np.ndarray:
             raise UnusableDataError(f"{path}: found the arrays {sorted(arrays)}; allowed: frames, or a single one")
         return arrays.get("frames", next(iter(arrays.values())))
     try:
+        check_magic(path, NPY)
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise UnusableDataError(f"{path}: not a readable numpy array ({error})") from error
@@ -207,8 +209,8 @@ def _of_video(path: Path) -> Iterator[np.ndarray]:
         raise MissingExtraError("av", "video") from error
     first: tuple[int, int] | None = None
     try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
+        with av.open(str(path), options={"protocol_whitelist": "file"}) as container:
+            if not container.streams.video or container.format.name in NO_VIDEOS:
                 raise UnusableDataError(f"{path}: there is no picture in it; give a video")
             for frame in container.decode(video=0):
                 pixels = frame.to_ndarray(format="rgb24")
