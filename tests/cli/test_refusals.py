@@ -165,3 +165,34 @@ def test_an_empty_word_is_no_default(words: tuple[str, ...], trivet: Any, tmp_pa
     ended = trivet("run", "good.yaml", *words, "--dry-run")
     assert (ended.code, ended.out) == (2, "")
     assert (f"`{words[0].rstrip('=')}` is given an empty value" if words[0] else "an empty word") in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("range-test", "resnet8", "--plot", "x.gif"), "`--plot x.gif`: must end in .svg, .png, .html, .json"),
+        (("range-test", "resnet8", "--plot", "good.yaml/x.svg"), "`--plot good.yaml/x.svg`: nothing can be written to"),
+        (("schedule", "--plot", "good.yaml/x.svg"), "`--plot good.yaml/x.svg`: nothing can be written to"),
+        (("report", ".", "--out", "good.yaml/x.html"), "`--out good.yaml/x.html`: nothing can be written to"),
+        (("cp", "demo", "good.yaml/x.yaml"), "`DEST good.yaml/x.yaml`: nothing can be written to"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_work(
+    words: tuple[str, ...], expected: str, trivet: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "good.yaml").write_text(BASE)
+    ended = trivet(*words)
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    assert expected in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["good.yaml"]
+
+
+def test_what_the_system_refuses_is_told_with_the_file(
+    trivet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "demo.yaml")
+
+    monkeypatch.setattr("trivet.cli.cp.write_bytes", closed)
+    ended = trivet("cp", "demo")
+    assert (ended.code, ended.err.strip()) == (1, "error: demo.yaml: Permission denied")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trivet.core.errors import MissingDataError
-from trivet.core.places import find_place
+from trivet.core.places import files_below, find_place
 from trivet.core.tensorfile import check_tensor_file
 
 
@@ -44,3 +44,31 @@ def test_files_of_the_library_itself_are_whole_and_cut_ones_are_not(tmp_path: Pa
         path.write_bytes(content[:size])
         with pytest.raises(ValueError, match=r"a\.safetensors"):
             check_tensor_file(path)
+
+
+def test_what_may_not_be_read_is_refused_when_it_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's answer is replaced, since an administrator may read everything."""
+    (tmp_path / "films").mkdir()
+    monkeypatch.setattr("trivet.core.places.os.access", lambda *_: False)
+    with pytest.raises(MissingDataError, match=r"films: the folder may not be read \(permission denied\)"):
+        find_place(str(tmp_path / "films"), [], missing="", allowed="")
+
+
+def test_nothing_below_a_folder_is_left_out_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.txt", "sub/b.TXT", "sub/c.csv", ".hidden/d.txt", "sub/._b.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "sub" / "loop").symlink_to(tmp_path)
+    assert {path.name for path in files_below(tmp_path, (".txt",))} == {"a.txt", "b.TXT"}
+    (tmp_path / "e.txt").mkdir()
+    assert len(files_below(tmp_path, (".txt",))) == 2
+    (tmp_path / "f.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"f\.txt"):
+        files_below(tmp_path, (".txt",))
+
+    def closed(path: str) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.scandir", closed)
+    with pytest.raises(PermissionError, match="Permission denied"):
+        files_below(tmp_path, (".txt",))

@@ -54,9 +54,16 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
         except (TrivetError, ValueError, OSError) as error:
             if os.environ.get("TRIVET_DEBUG"):
                 raise
-            fail(str(error), getattr(error, "exit_code", FAILED if isinstance(error, OSError) else USAGE))
+            fail(_told(error), getattr(error, "exit_code", FAILED if isinstance(error, OSError) else USAGE))
 
     return guarded
+
+
+def _told(error: Exception) -> str:
+    """The message; of the operating system's errors, the file and the reason."""
+    if isinstance(error, OSError) and not isinstance(error, TrivetError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def fail(message: str, code: int = USAGE) -> NoReturn:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from trivet.cli.console import emit_json, fail, show, table, talk, verb
+from trivet.cli.options import check_place
+from trivet.core.io import write_bytes
 
 
 @verb
@@ -37,6 +39,6 @@ def cp(
         target = target / source.name
     if target.exists() and not force:
         fail(f"{target}: exists already; choose another DEST or overwrite it with --force")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(source.read_bytes())
+    check_place(target, "DEST")
+    write_bytes(target, source.read_bytes())
     talk(f"copied to {target}; run it with: {command(source)} {target}")

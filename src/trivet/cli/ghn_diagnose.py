@@ -52,9 +52,7 @@ def diagnose(
 
     recipe = _check(ghn, model, config, data, width)
     if html is not None:
-        if html.suffix != ".html":
-            raise ValueError(f"`--html {html}`: must end in .html; such as diagnosis.html")
-        check_place(html)
+        check_place(html, "--html", (".html",))
     request = {
         "ghn": ghn, "config": str(recipe), "model": model, "width": width, "data": data, "images": images,
         "twin_steps": twin_steps, "draws": draws, "neighbors": neighbors, "seed": seed,

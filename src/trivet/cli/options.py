@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -41,14 +42,34 @@ def image_shape(model: str, text: str, classes: int) -> tuple[list[int], int]:
     return [int(part) for part in re.split("[x×,]", text)], classes or (1000 if is_large else 10)
 
 
-def check_place(path: Path) -> None:
-    """Refuse a file for `--out` that cannot be written, before anything is computed; its folders may be missing.
+def check_place(path: Path, option: str = "--out", suffixes: Sequence[str] = ()) -> None:
+    """Refuse a file that cannot be written, before anything is computed; its folders may be missing.
+
+    Args:
+        path: The file.
+        option: By which it was given, for the message.
+        suffixes: Ends of its name that are known; any where none are.
 
     Raises:
-        ValueError: It is a folder, or lies where nothing can be written.
+        ValueError: It is a folder, lies where nothing can be written, or ends otherwise.
+
+    Examples:
+        >>> check_place(Path("curve.gif"), "--plot", (".svg", ".png"))
+        Traceback (most recent call last):
+        ...
+        ValueError: `--plot curve.gif`: must end in .svg, .png; such as curve.svg
     """
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if path.is_dir():
-        raise ValueError(f"`--out {path}` is a folder; name a file in it")
+    if suffixes and path.suffix not in suffixes:
+        example = path.with_suffix(suffixes[0]).name if path.name else f"out{suffixes[0]}"
+        raise ValueError(f"`{option} {path}`: must end in {', '.join(suffixes)}; such as {example}")
+    try:
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        is_folder, is_closed = path.is_dir(), path.exists() and not os.access(path, os.W_OK)
+    except OSError as error:
+        raise ValueError(f"`{option} {path}`: cannot be written ({error.strerror}); choose another file") from error
+    if is_folder:
+        raise ValueError(f"`{option} {path}` is a folder; name a file in it")
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"`--out {path}`: nothing can be written to {folder}; choose another folder")
+        raise ValueError(f"`{option} {path}`: nothing can be written to {folder}; choose another folder")
+    if is_closed:
+        raise ValueError(f"`{option} {path}`: the file is write-protected; choose another one")

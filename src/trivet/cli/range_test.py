@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trivet.cli.console import emit_json, show, table, talk, verb
-from trivet.cli.options import StudySetOption, WidthOption
+from trivet.cli.options import StudySetOption, WidthOption, check_place
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from trivet.precision import RangeTestConfig, RangeTestResult
     from trivet.tasks.config import RunConfig
+
+PICTURES = (".svg", ".png", ".html", ".json")
+"""What `--plot` draws."""
 
 
 @verb
@@ -42,6 +45,8 @@ def range_test(
     """Find the fewest bits at which a model learns: fewer steps than 5 % of a 2,000-step training."""
     from trivet.precision.rangetest import RangeTestConfig
 
+    if plot is not None:
+        check_place(plot, "--plot", PICTURES)
     config = RangeTestConfig(
         levels=_numbers(levels),
         reference=reference,

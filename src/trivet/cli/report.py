@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trivet.cli.console import emit_json, talk, verb
+from trivet.cli.options import check_place
 
 
 @verb
@@ -19,6 +20,8 @@ def report(
     """Build the report of a study: one HTML file that needs no network, and its JSON twin."""
     from trivet.study import Results
 
+    if out is not None:
+        check_place(out)
     results = Results.load(folder)
     if json:
         from trivet.report import summarize

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from trivet.cli.console import console, emit_json, show, table, talk, verb
+from trivet.cli.options import check_place
 from trivet.cli.plot import side_by_side, sparkline, step_plot
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def schedule(
     figures = sorted((_figures(each, made[each], grad_bits or q_max) for each in names), key=lambda row: row["cost"])
     if plot and plot != HERE:
         target = Path(plot)
-        if target.suffix not in SUFFIXES:
-            raise ValueError(f"`--plot {plot}`: a picture ends in {', '.join(SUFFIXES)}; such as schedules.svg")
+        check_place(target, "--plot", SUFFIXES)
         from trivet.cli.schedule_chart import draw
 
         draw(figures, target, q_min=q_min, q_max=q_max, steps=steps, num_cycles=num_cycles)

@@ -5,8 +5,11 @@ Not covered: what is in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from trivet.core.errors import MissingDataError, nearest
 
@@ -50,6 +53,7 @@ def find_place(
     for place in places:
         try:
             if place.is_dir() or (not only_folders and place.exists()):
+                _refuse_closed(place)
                 return place
             is_file = only_folders and place.exists()
             found_file |= is_file
@@ -62,6 +66,37 @@ def find_place(
     first = f"{missing}; did you mean {close!r}?" if close else missing
     lines.append(f"  allowed: {allowed}")
     raise MissingDataError("\n".join([first, *lines, *([hint] if hint and not path.is_absolute() else [])]))
+
+
+def _refuse_closed(place: Path) -> None:
+    if not os.access(place, os.R_OK | os.X_OK if place.is_dir() else os.R_OK):
+        kind = "the folder" if place.is_dir() else "the file"
+        raise MissingDataError(
+            f"{place}: {kind} may not be read (permission denied); change its mode, such as chmod u+rX"
+        )
+
+
+def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    """Files of these suffixes in a folder and below, in no order; hidden ones and linked folders are left out.
+
+    Raises:
+        OSError: A folder cannot be read, or a link to a file leads nowhere; `filename` names it.
+    """
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(place) / name
+            if name.startswith(".") or path.suffix.lower() not in suffixes:
+                continue
+            if not path.is_file():
+                raise FileNotFoundError(errno.ENOENT, "not a file, or a link to one that is not there", str(path))
+            found.append(path)
+    return found
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def _beside(path: Path, places: Sequence[Path], *, only_folders: bool, most: int = 2000) -> list[str]:

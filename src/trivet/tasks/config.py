@@ -14,7 +14,7 @@ from trivet.audit.curvature_config import CurvatureConfig
 from trivet.audit.noise_config import NoiseConfig
 from trivet.core.config import UNSET_IS_LEFT_OUT
 from trivet.core.environment import EnvironmentConfig
-from trivet.core.errors import ConfigError, MissingExtraError, Problem
+from trivet.core.errors import ConfigError, MissingExtraError, Problem, TrivetError
 from trivet.ghn.init_config import InitConfig
 from trivet.models.names import SMALL_CNN
 from trivet.precision.config import PrecisionConfig
@@ -112,8 +112,14 @@ class RunConfig:
         if self.noise.kind == "race" and self.environment.threads < 2:
             found = f"'race', with environment.threads: {self.environment.threads}"
             problems.append(Problem(file, "noise.kind", found, "two threads or more, as one cannot race"))
-        found = self.task.problems(self, file)
-        problems += found or (self.task.data_problems(self, file) if read_data else [])
+        try:
+            found = self.task.problems(self, file)
+            problems += found or (self.task.data_problems(self, file) if read_data else [])
+        except OSError as error:  # of data; a missing package is one too
+            if isinstance(error, TrivetError) or not error.filename:
+                raise
+            allowed = "files and folders that may be read"
+            problems.append(Problem(file, "task.data", f"{error.filename} ({error.strerror})", allowed))
         if problems:
             raise ConfigError(problems)
 

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import struct
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from trivet.core.errors import MissingExtraError
+from trivet.core.places import files_below
 from trivet.tasks.data.errors import UnusableDataError
 
 FORMATS = ("PNG", "JPEG")
@@ -117,27 +117,16 @@ def eight_bits(image: Any) -> Any:
     return pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
-def pictures_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+def pictures_in(folder: Path, suffixes: Collection[str]) -> list[Path]:
     """Files of these suffixes in a folder and below, in no order; hidden ones are left out.
 
     Raises:
         UnusableDataError: The folder, or one below, cannot be read, or a link leads nowhere.
     """
-    found: list[Path] = []
-    for place, folders, names in os.walk(folder, followlinks=True, onerror=_refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = Path(place) / name
-            if name.startswith(".") or path.suffix.lower() not in suffixes:
-                continue
-            if not path.is_file():
-                raise UnusableDataError(f"{path}: not a file, or a link to one that is not there; mend or remove it")
-            found.append(path)
-    return found
-
-
-def _refuse(error: OSError) -> NoReturn:
-    raise UnusableDataError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    try:
+        return files_below(folder, suffixes)
+    except OSError as error:
+        raise UnusableDataError(f"{error.filename}: cannot be read ({error.strerror}); mend or remove it") from error
 
 
 _seen: dict[tuple[int, tuple[tuple[str, int, int], ...]], None] = {}

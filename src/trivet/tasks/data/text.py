@@ -1,7 +1,7 @@
 """Text by path, as numbered words: a file, a folder of text files, or a folder that is split already. Loads no torch.
 
     FILE                                       any text in UTF-8
-    FOLDER/**/*.txt                            several, in the order of their paths
+    FOLDER/**/*.txt                            several, in the order of their paths; hidden ones are left out
     FOLDER/train.txt, valid.txt, test.txt      split already (also ptb.train.txt … and wiki.train.tokens …)
 
 Every line that holds a word ends in `<eos>`; empty lines are left out. The vocabulary is made from the training part
@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from trivet.core.errors import MissingDataError
-from trivet.core.places import find_place
+from trivet.core.places import files_below, find_place
 from trivet.tasks.data.base import ROOT_HINT, roots
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.select import hash_ranked
@@ -184,7 +184,10 @@ def _files(found: Path) -> list[list[Path]]:
                     "allowed: all three parts, or files of other names, which are split by trivet"
                 )
             return [[path] for path in parts]
-    texts = sorted(path for path in found.rglob("*.txt") if path.is_file())
+    try:
+        texts = sorted(files_below(found, (".txt",)))
+    except OSError as error:
+        raise UnusableDataError(f"{error.filename}: cannot be read ({error.strerror}); mend or remove it") from error
     if not texts:
         raise MissingDataError(f"text {str(found)!r}: the folder holds no .txt file")
     return [texts]
