@@ -127,3 +127,26 @@ def test_a_predicted_start_whose_weights_are_cut_short(trivet: Any, tmp_path: Pa
     assert ended.code == 2
     assert "base.init" in ended.err
     assert "model.safetensors: found" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("python train.py {seed", ("found {seed without its end; allowed: {seed}",)),
+        ("python train.py {seed} > log.txt", ("found '>'; allowed: a program and its arguments", "sh -c '…'")),
+        ("python train.py {seed} && echo done", ("found '&&'",)),
+    ],
+)
+def test_commands_that_need_a_shell_or_lack_a_brace(
+    trivet: Any, tmp_path: Path, command: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "train.py").touch()
+    task = {"command": command, "metrics": {"loss": "loss: ([0-9.]+)"}}
+    refused(trivet, tmp_path, task, "base.task.command", *words, metric="loss")
+
+
+def test_quoted_marks_and_other_braces_are_the_script_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    command = """python train.py {seed} --split "|" --more '{"a": {"seed": 1}} > x'"""
+    accepted(tmp_path, {"command": command, "metrics": {"loss": "loss: ([0-9.]+)"}}, "loss")

@@ -76,8 +76,20 @@ class CommandConfig(TaskConfig):
                 allowed = "{seed}, {run_dir}, {options.NAME} and keys of the configuration, such as {precision.q_min}"
                 fix = f"{hint}for a brace itself write {{{{ or }}}}"
                 problems.append(Problem(file, "task.command", f"{{{name}}}", allowed, fix))
+        unclosed = [name for name in _UNCLOSED.findall(command) if name in known]
+        problems += [Problem(file, "task.command", f"{{{name} without its end", f"{{{name}}}") for name in unclosed]
+        for word in re.sub(r"'[^']*'|\"[^\"]*\"", "quoted", command).split():
+            if word in SHELL_WORDS:
+                allowed, fix = "a program and its arguments", "there is no shell; for one write: sh -c '…'"
+                problems.append(Problem(file, "task.command", repr(word), allowed, fix))
         problems += [Problem(file, "task.command", found, "one that is there") for found in _not_there(words)]
         return problems
+
+
+_UNCLOSED = re.compile(r"\{([a-z_][\w.]*)(?=[\s\"']|$)")
+
+SHELL_WORDS = ("|", "||", "&&", "&", ";", ">", ">>", "<", "2>", "2>&1", "&>")
+"""Words that mean something to a shell, and would be arguments of the program here."""
 
 
 def _not_there(words: list[str]) -> list[str]:
