@@ -8,8 +8,9 @@
     options: --threads 1 2, --cases, --repeats 7, --seeds 8, --write docs/native-precision.md
 
 The arms of a case alternate, step by step, so that a busy machine slows all of them; shown are medians, of processor
-time on one thread and of the clock on several (idle threads spin, which the clock of the processor would count), and
-the ratio of medians, n = repeats after two rounds that do not count (in the first the kernels of `auto` are measured). A step is forward pass, loss, backward pass and SGD with momentum.
+time on one thread and of the clock on several (idle threads spin, which the processor's clock would count), and the
+ratio of medians, n = repeats after two rounds that do not count (in the first the kernels of `auto` are measured). A
+step is forward pass, loss, backward pass and SGD with momentum.
 """
 
 from __future__ import annotations
