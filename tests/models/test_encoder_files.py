@@ -38,6 +38,9 @@ def test_found_by_path_in_a_root_and_in_a_package(folder: Path, monkeypatch: pyt
     found = find_encoder(str(folder))
     assert (found.path, found.kind, found.max_length) == (folder, "bert", 16)
     assert find_encoder("enc", (folder.parent,)) == found
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 3}))
+    assert (found.layers, find_encoder(str(folder)).layers) == (0, 3)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
     (folder / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(str(folder.parent))
     assert find_encoder("package:enc") == found

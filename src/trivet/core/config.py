@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import types
 import typing
@@ -135,6 +136,8 @@ def _misfits(hint: Any, value: Any, where: str) -> list[tuple[str, str, str]]:
     def inner(part: Any, content: Any, name: object) -> list[tuple[str, str, str]]:
         return _misfits(part, content, f"{where}.{name}" if where else str(name))
 
+    if isinstance(value, float) and not math.isfinite(value):  # no file of trivet's can hold it
+        return [(where, f"{value}", "a finite number")]
     origin, options = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         tried = [_misfits(option, value, where) for option in options if _has_shape(option, value)]
@@ -155,6 +158,9 @@ def _misfits(hint: Any, value: Any, where: str) -> list[tuple[str, str, str]]:
     if origin is typing.Literal and isinstance(value, (bool, int, float)):
         same = any(type(value) is type(option) and value == option for option in options)
         return [] if same else [(where, describe(value), ", ".join(map(str, options)))]
+    if isinstance(value, (Mapping, list, tuple)) and (hint is Any or hint in (dict, list)):
+        parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return [bad for name, content in parts for bad in inner(Any, content, name)]
     return [] if _fits(hint, value) else [(where, describe(value), _SCALARS[hint][1])]
 
 

@@ -56,6 +56,8 @@ class EncoderFiles:
     """`model_type` of its configuration."""
     max_length: int
     """Most tokens of an input; 0 where the files do not say."""
+    layers: int = 0
+    """Layers; 0 where the files do not say."""
 
 
 def check_text_library() -> None:
@@ -102,7 +104,7 @@ def find_encoder(name: str, roots: tuple[Path, ...] = ()) -> EncoderFiles:
         )
     _check_weights(path)
     _check_tokenizer(path)
-    return EncoderFiles(path=path, kind=str(kind), max_length=_max_length(path, config))
+    return EncoderFiles(path=path, kind=str(kind), max_length=_max_length(path, config), layers=_layers(config))
 
 
 def _problem(config: Mapping[str, Any], kind: Any) -> str:
@@ -176,6 +178,11 @@ def _max_length(path: Path, config: Mapping[str, Any]) -> int:
         if isinstance(allowed, int) and allowed < 10**9:  # "no limit" is written as 10^30
             limits.append(allowed)
     return min(limits, default=0)
+
+
+def _layers(config: Mapping[str, Any]) -> int:
+    given = next((config[name] for name in ("num_hidden_layers", "n_layers") if name in config), 0)
+    return given if isinstance(given, int) else 0
 
 
 def _json(path: Path, name: str) -> dict[str, Any]:

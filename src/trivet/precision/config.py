@@ -17,7 +17,7 @@ from trivet.precision.checks import EXECUTIONS, MAX_BITS, check_bits, check_choi
 from trivet.precision.combine import clip, join, offset, overlay, scale, snap
 from trivet.precision.combined import check_levels
 from trivet.precision.deficit import Deficit
-from trivet.precision.profiles import EXPONENT, REX_CODE
+from trivet.precision.profiles import EXPONENT, REX_CODE, check_constants
 from trivet.precision.roles import RoleSchedules
 from trivet.precision.schedules import PrecisionSchedule
 
@@ -104,6 +104,7 @@ class ScheduleConfig:
         self._check_effect()
         if self.levels:
             check_levels(self.levels)
+        check_constants(self.exponent, self.rex_constant)
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise ValueError(f"`scale={self.scale}` must be a finite number > 0; 2 doubles the bits")
         # Shapes and levels are checked by making the schedule once; its real length comes later.

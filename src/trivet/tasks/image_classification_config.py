@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MAX_WIDTH = 4096
 """Most channels of a first stage; more is a slip of the pen, or more memory than a machine has."""
 
+MAX_SHIFT = 1024
+"""Most pixels that an image is moved by, as many as the largest image has."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AugmentConfig:
@@ -33,8 +36,8 @@ class AugmentConfig:
     """Mirror left to right half of the time."""
 
     def __post_init__(self) -> None:
-        if self.shift < 0:
-            raise ValueError(f"`shift={self.shift}` must be ≥ 0; it counts pixels, 0 is none")
+        if not 0 <= self.shift <= MAX_SHIFT:
+            raise ValueError(f"`shift={self.shift}` must lie in [0, {MAX_SHIFT}]; it counts pixels, 0 is none")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

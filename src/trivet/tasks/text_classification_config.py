@@ -86,7 +86,11 @@ class TextClassificationConfig(TaskConfig):
         check_text_library()
         found: list[Problem] = []
         try:
-            longest = self.files().max_length
+            files = self.files()
+            longest = files.max_length
+            if 0 < files.layers < self.layers:
+                allowed = f"at most {files.layers}, those of {self.model}; 0 uses all"
+                found.append(Problem(file, "task.layers", str(self.layers), allowed, "lower it"))
             if 0 < longest < self.max_length:
                 allowed = f"at most {longest}, what {self.model} takes; 0 takes it from the data"
                 found.append(Problem(file, "task.max_length", str(self.max_length), allowed, "lower it"))

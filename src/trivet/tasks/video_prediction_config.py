@@ -46,6 +46,9 @@ VARIANTS: dict[str, dict[str, str | bool]] = {
     },
 }
 
+MAX_FRAMES = 1_000_000
+"""Longest video; nine hours at 30 frames a second."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VideoPredictionConfig(TaskConfig):
@@ -128,8 +131,10 @@ class VideoPredictionConfig(TaskConfig):
                 f"be multiples of {factor}"
             )
         _within("window", self.window, 2, MAX_WINDOW, "20 is that of the study")
-        if self.frames < 0 or self.frames == 1:
-            raise ValueError(f"`frames={self.frames}` must be ≥ 2, or 0 for all; one frame predicts nothing")
+        if self.frames and not 2 <= self.frames <= MAX_FRAMES:
+            raise ValueError(
+                f"`frames={self.frames}` must lie in [2, {MAX_FRAMES}], or 0 for all; one frame predicts nothing"
+            )
         if not 0.01 <= self.held_out <= 0.5:
             raise ValueError(f"`held_out={self.held_out}` must lie in [0.01, 0.5]; 0.2 is usual")
 
