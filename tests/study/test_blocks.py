@@ -9,7 +9,7 @@ import pytest
 
 from trivet.core.runfolder import RunFolder
 from trivet.study import PlannedRun, Study, StudySpec
-from trivet.study.executors.base import Exit, Job
+from trivet.study.executors.base import Exit, Job, WorkerError
 from trivet.study.executors.make import make_executor
 from trivet.study.executors.placed import Report
 from trivet.study.resources import ResourcesSpec
@@ -70,12 +70,25 @@ def test_runs_whose_turn_never_came_go_into_another_job(slurm: Path) -> None:
     executor.wait(0.0)
     ended(slurm / "a", 0)
     first.submitted.done = lambda: True
+    first.submitted.paths.stderr.write_text("slurmstepd: error: Detected 1 oom_kill event\n")
     assert [executor.poll(first).code, executor.poll(second).code, executor.poll(third)] == [0, -9, None]
     (slurm / "batch").unlink()
     again = executor.start(job(slurm, "b"))
     executor.wait(0.0)
     assert "#SBATCH --time=20" in (slurm / "batch").read_text()
     assert third.submitted is again.submitted is not None
+
+
+def test_a_job_that_left_no_log_speaks_of_the_storage(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor: Any = make_executor("slurm", ResourcesSpec(), slurm)
+    handle = executor.start(job(slurm, "a"))
+    executor.wait(0.0)
+    handle.submitted.done = lambda: True
+    assert executor.poll(handle) is None  # the log may come
+    monkeypatch.setattr("trivet.study.executors.slurm.LOG_SECONDS", 0.0)
+    handle.looked = 0.0
+    with pytest.raises(WorkerError, match=r"left no log in .*storage that all machines share"):
+        executor.poll(handle)
 
 
 def test_a_seed_that_waits_is_cancelled_and_a_refused_one_failed(slurm: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import trivet
-from trivet.core.errors import ConfigError, MissingExtraError
+from trivet.core.errors import ConfigError, MissingExtraError, TrivetError
 from trivet.study import PlannedRun, Study, StudySpec
 from trivet.study.capacity import Capacity, measure_capacity
 from trivet.study.executors import placed
@@ -185,6 +186,19 @@ def test_without_sbatch_slurm_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         make_executor("slurm", folder=tmp_path)
 
 
+def test_ray_is_refused_what_it_does_not_know_and_does_not_wait_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake: Any = ModuleType("ray")
+    fake.is_initialized = lambda: False
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    for name, value, said in (
+        ("adress", "x", "resources.options: found 'adress'; allowed: address, working_dir"),
+        ("working_dir", "nowhere", "`working_dir: nowhere` is no folder"),
+        ("address", "127.0.0.1:1", "no cluster at 127.0.0.1:1"),
+    ):
+        with pytest.raises(TrivetError, match=said):
+            make_executor("ray", ResourcesSpec(options={name: value}))
+
+
 def test_an_engine_gets_a_queue_of_runs() -> None:
     class Somewhere:
         def largest(self) -> Machine:
@@ -215,14 +229,15 @@ def test_ray_gives_the_results_of_this_machine(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray", reason="needs the extra ray")
     found = {}
     try:
-        ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
-        for name in ("local", "ray"):
-            results = Study(StudySpec.from_mapping(COMMAND), tmp_path / name).run(name, slots=2)
+        ray.init(address="local", num_cpus=2, log_to_driver=False, include_dashboard=False)
+        for name in ("local", "ray", "copied"):
+            spec = StudySpec.from_mapping({**COMMAND, "resources": {"storage": "copied"} if name == "copied" else {}})
+            results = Study(spec, tmp_path / name).run("local" if name == "local" else "ray", slots=2)
             found[name] = {r.run_id: (r.state, dict(r.metrics), r.steps) for r in results.records}
         threads = StudySpec.from_mapping({**COMMAND, "base": {**COMMAND["base"], "environment": {"threads": 3}}})  # type: ignore[dict-item]
         with pytest.raises(ConfigError, match="at most 2, the cores of the largest Ray node"):
             Study(threads, tmp_path / "wide").run("ray")
     finally:
         ray.shutdown()
-    assert found["local"] == found["ray"]
+    assert found["local"] == found["ray"] == found["copied"]
     assert {state for state, _, _ in found["ray"].values()} == {"finished"}

@@ -10,7 +10,9 @@ several nodes; the cluster is started by whoever owns it (`ray start`), or a sma
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +26,19 @@ from trivet.study.resources import Machine
 NODE_LOSSES = 3
 """How often Ray starts a run again whose node was lost or whose worker was killed."""
 
+KNOCK_SECONDS = 5.0
+"""How long the head of a cluster has to answer."""
+
 
 def _call(placed: Placed | Copied) -> Report | Brought:
     return placed()
+
+
+def _knock(address: str) -> None:
+    """Raise `OSError` when nobody listens at `host:port`; Ray itself would try for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
 
 
 @dataclass(slots=True)
@@ -60,9 +72,11 @@ class RayExecutor:
         options |= {"address": address} if address else {"include_dashboard": False}
         if self._ours:
             try:
+                _knock(address or os.environ.get("RAY_ADDRESS", ""))
                 ray.init(log_to_driver=False, **options)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise WorkerError(f"executor ray: no cluster at {address or 'any address'}: {error}") from error
+            except (OSError, ImportError, RuntimeError, ValueError) as error:
+                hint = "where the cluster asks for a token, set RAY_AUTH_MODE=token"
+                raise WorkerError(f"executor ray: no cluster at {address or 'any address'}: {error}; {hint}") from error
         self._open: dict[Any, RayHandle] = {}
         self._bundles: dict[int, Any] = {}
 

@@ -35,6 +35,9 @@ MINUTES = 24 * 60
 LOOK_SECONDS = 0.5
 """Between two looks at the same job."""
 
+LOG_SECONDS = 10.0
+"""A shared file system has so long to show the log of a job that failed."""
+
 
 @dataclass(slots=True)
 class SlurmHandle:
@@ -48,6 +51,7 @@ class SlurmHandle:
     """Runs that come before it in the job."""
     cancelled: bool = False
     looked: float = 0.0
+    log_missed: float = 0.0
     exit: Exit | None = None
 
 
@@ -143,6 +147,8 @@ class SlurmExecutor:
             said = _last_words(handle.submitted)
             if "No module named" in said or "No such file" in said:
                 raise WorkerError(f"the job {handle.submitted.job_id} cannot run trivet: {said}")
+            if self._left_no_log(handle):
+                return None
             before = [read_report(other.job.folder) for other in handle.ahead]
             if any(other is None or other.code in STOPPED for other in before) and not handle.cancelled:
                 handle.submitted, handle.ahead = None, ()  # its turn never came
@@ -152,6 +158,17 @@ class SlurmExecutor:
         if report.refused:
             raise WorkerError(report.refused)
         return Exit(code=report.code, waited=max(0.0, report.started - handle.requested), ran=report.seconds)
+
+    def _left_no_log(self, handle: SlurmHandle) -> bool:
+        """Whether a job failed and its log is not seen (yet); Slurm fails a job whose log it cannot open (0:53)."""
+        job, now = handle.submitted, time.time()
+        if handle.cancelled or job.state != "FAILED" or job.stdout() is not None or job.stderr() is not None:
+            return False
+        handle.log_missed = handle.log_missed or now
+        if now - handle.log_missed > LOG_SECONDS:
+            shared = "put the study on storage that all machines share (--out)"
+            raise WorkerError(f"the job {job.job_id} failed and left no log in {job.paths.folder}; {shared}")
+        return True
 
     def cancel(self, handle: SlurmHandle, *, force: bool) -> None:
         """See `Executor`; `scancel` sends SIGTERM and, after Slurm's KillWait, SIGKILL."""
