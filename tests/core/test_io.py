@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -119,3 +120,19 @@ def test_lock_is_exclusive_and_dies_with_its_process(tmp_path: Path) -> None:
         assert io.FileLock.holder(path) == os.getpid()
     assert not io.FileLock.is_held(path)
     assert not io.FileLock.is_held(tmp_path / "never-made")
+
+
+def test_what_fails_half_way_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    target = tmp_path / "sub" / "a.svg"
+    with io.replacing(target) as beside:
+        assert (beside.parent, beside.suffix) == (target.parent, ".svg")
+        beside.write_text("whole")
+
+    def half() -> None:
+        with io.replacing(target) as beside:
+            beside.write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*a\.svg'"):
+        half()
+    assert [(path.name, path.read_text()) for path in target.parent.iterdir()] == [("a.svg", "whole")]

@@ -306,7 +306,7 @@ def test_refused_by_check(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [item.key for item in caught.value.problems] == ["task.backbone", "task.pretrained", "task.data"]
     with pytest.raises(ConfigError, match="found 37; allowed: at most 36"):
         run_of({"training": {"batch_size": 37}}).check()
-    with pytest.raises(ConfigError, match="unknown backbone 'resnet18'; allowed: small, torchvision:NAME"):
+    with pytest.raises(ConfigError, match=r"unknown backbone 'resnet18'; .* write 'torchvision:resnet18'"):
         run_of({"task": {"backbone": "resnet18"}}).check()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pycocotools" else object())
     with pytest.raises(MissingExtraError, match=r"trivet\[detection\]"):

@@ -284,7 +284,10 @@ def test_refused_by_check(bert: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"model_type": "no-such-kind"}, "transformers cannot make a no-such-kind encoder"), ({}, "found 2 layers")],
+    [
+        ({"model_type": "no-such-kind", "num_hidden_layers": 3}, "transformers cannot make a no-such-kind encoder"),
+        ({}, "task.layers: found 3; allowed: at most 2"),
+    ],
 )
 def test_what_only_transformers_can_tell(
     changes: dict[str, Any], words: str, bert: Path, tmp_path: Path, make_run: MakeRun

@@ -61,8 +61,8 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
 
 def _told(error: Exception) -> str:
     """The message; of the operating system's errors, the file and the reason."""
-    if isinstance(error, OSError) and not isinstance(error, TrivetError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and not isinstance(error, TrivetError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
 
 

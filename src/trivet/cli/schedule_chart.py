@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trivet.core.io import replacing
+
 if TYPE_CHECKING:
     import altair as alt
 
@@ -28,14 +30,10 @@ def draw(
         steps: Optimizer steps.
         num_cycles: Cycles, for the subtitle.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     chart = picture(figures, q_min=q_min, q_max=q_max, steps=steps, num_cycles=num_cycles)
-    if path.suffix == ".html":
-        chart.save(str(path), inline=True)
-    elif path.suffix == ".png":
-        chart.save(str(path), scale_factor=2)
-    else:
-        chart.save(str(path))
+    more: dict[str, Any] = {".html": {"inline": True}, ".png": {"scale_factor": 2}}.get(path.suffix, {})
+    with replacing(path) as beside:
+        chart.save(str(beside), **more)
 
 
 def picture(

@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -39,9 +39,41 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # not the temporary one, or none
+        raise
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Generator[Path]:
+    """A file beside `path`, of the same suffix, for what writes files by itself; in the end it replaces `path`.
+
+    Raises:
+        OSError: The disk is full or the folder cannot be written; the old file is untouched.
+
+    Examples:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "a.svg"
+        >>> with replacing(target) as beside:
+        ...     _ = beside.write_text("<svg/>")
+        >>> [path.name for path in target.parent.iterdir()]
+        ['a.svg']
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
 
 

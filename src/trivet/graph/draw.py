@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from trivet.core.io import write_bytes, write_text
 from trivet.graph.graph import Graph, Node
 from trivet.graph.outline import Block, Cell, Outline, outline
 from trivet.graph.picture import Sizes, draw_outline
@@ -50,17 +51,16 @@ def draw(graph: Graph, path: str | Path, *, title: str = "", collapse: bool | No
     target = Path(path)
     check_suffix(target)
     text, width, height = _render(graph, title, collapse)
-    target.parent.mkdir(parents=True, exist_ok=True)
     if target.suffix.lower() == ".svg":
-        target.write_text(text, encoding="utf-8")
+        write_text(target, text)
         return target
     import vl_convert
 
     if target.suffix.lower() == ".pdf":
-        target.write_bytes(vl_convert.svg_to_pdf(text))
+        write_bytes(target, vl_convert.svg_to_pdf(text))
     else:
         scale = min(2.0, math.sqrt(MOST_PIXELS / (width * height)))
-        target.write_bytes(vl_convert.svg_to_png(text, scale=scale))
+        write_bytes(target, vl_convert.svg_to_png(text, scale=scale))
     return target
 
 

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trivet.core.io import replacing
+
 if TYPE_CHECKING:
     import altair as alt
 
@@ -110,11 +112,9 @@ class RangeTestResult:
         target = Path(path)
         if target.suffix not in SUFFIXES:
             raise ValueError(f"`path={str(path)!r}` must end in {', '.join(SUFFIXES)}; such as range-test.svg")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.suffix == ".html":
-            self._chart().save(str(target), inline=True)
-        else:
-            self._chart().save(str(target), scale_factor=2)
+        more: dict[str, Any] = {"inline": True} if target.suffix == ".html" else {"scale_factor": 2}
+        with replacing(target) as beside:
+            self._chart().save(str(beside), **more)
 
     def _chart(self) -> alt.TopLevelMixin:
         import altair as alt
