@@ -1,7 +1,8 @@
 """The same study on this machine, on Ray and through submitit; Ray with a node that dies; Slurm where it runs.
 
-    python benchmarks/executors.py same        a study of 4 short trainings, three executors: equal run by run?
-    python benchmarks/executors.py node-loss   a Ray cluster of three node processes, one killed in the middle
+    python benchmarks/executors.py same        a study of 4 short trainings, every executor: equal run by run?
+    python benchmarks/executors.py node-loss   a Ray cluster of three node processes, one killed in the middle; with
+                                               shared storage, and with runs that are copied there and back
     bash benchmarks/slurm_local.sh             Debian's Slurm on this machine, and the study `slurm` on it
     python benchmarks/executors.py slurm       the study alone, where sbatch works already
 
@@ -42,10 +43,12 @@ def same(root: Path) -> None:
 
     found: dict[str, Any] = {}
     print("| executor | runs | seconds | equal to `local`, run by run |\n|---|---|---|---|")
-    for name in ("local", "submitit, local mode", "ray"):
+    for name in ("local", "submitit, local mode", "ray", "ray, copied"):
         folder = root / name.replace(", ", "-").replace(" ", "-")
-        study = Study(StudySpec.from_mapping(TRAINING), folder)
-        place: Any = SlurmExecutor(folder / ".slurm", cluster="local") if name.startswith("submitit") else name
+        storage = "copied" if name.endswith("copied") else "shared"
+        study = Study(StudySpec.from_mapping({**TRAINING, "resources": {"storage": storage}}), folder)
+        is_slurm = name.startswith("submitit")
+        place: Any = SlurmExecutor(folder / ".slurm", cluster="local") if is_slurm else name.partition(",")[0]
         begun = time.monotonic()
         found[name] = outcomes(study.run(place, slots=1))
         seconds = time.monotonic() - begun
@@ -53,11 +56,12 @@ def same(root: Path) -> None:
         print(f"| {name} | {len(found[name])} | {seconds:.0f} | {equal} of {len(found['local'])} |", flush=True)
 
 
-def slow_command(seeds: int, count: Path) -> dict[str, Any]:
+def slow_command(seeds: int, count: Path, storage: str = "shared") -> dict[str, Any]:
     """Runs of 5 seconds that note when they start and end."""
     script = f"echo start {{seed}} >> {count}; sleep 5; echo loss: {{seed}}.5; echo end {{seed}} >> {count}"
     task = {"command": f"sh -c '{script}'", "metrics": {"loss": r"loss: (\S+)"}}
-    return {"name": "slow", "base": {"task": task}, "seeds": seeds, "metric": {"name": "loss"}}
+    content = {"name": "slow", "base": {"task": task}, "seeds": seeds, "metric": {"name": "loss"}}
+    return {**content, "resources": {"storage": storage}}
 
 
 def told(results: Results, count: Path, seconds: float) -> str:
@@ -73,6 +77,11 @@ def told(results: Results, count: Path, seconds: float) -> str:
 
 
 def node_loss(root: Path) -> None:
+    for storage in ("shared", "copied"):
+        _lose_a_node(root / storage, storage)
+
+
+def _lose_a_node(root: Path, storage: str) -> None:
     import ray
     from ray.cluster_utils import Cluster
 
@@ -80,6 +89,7 @@ def node_loss(root: Path) -> None:
     nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
     cluster.wait_for_nodes()
     ray.init(address=cluster.address, log_to_driver=False)
+    root.mkdir()
     count = root / "count"
     count.touch()
 
@@ -94,8 +104,11 @@ def node_loss(root: Path) -> None:
     killer = threading.Thread(target=kill)
     killer.start()
     begun = time.monotonic()
-    results = Study(StudySpec.from_mapping(slow_command(12, count)), root / "slow").run("ray")
-    print("Ray, 1 head and 2 node processes, one killed:", told(results, count, time.monotonic() - begun))
+    results = Study(StudySpec.from_mapping(slow_command(12, count, storage)), root / "slow").run("ray")
+    print(
+        f"Ray, 1 head and 2 node processes, one killed, storage {storage}:",
+        told(results, count, time.monotonic() - begun),
+    )
     killer.join()
     ray.shutdown()
     cluster.shutdown()
