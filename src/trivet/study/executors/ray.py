@@ -41,6 +41,18 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
 
 
+def _last_cluster() -> str:
+    """Where Ray noted its last cluster on this machine, which it takes when nobody names another; empty: none."""
+    try:
+        return (
+            Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp", "ray", "ray_current_cluster")
+            .read_text()
+            .strip()
+        )
+    except OSError:
+        return ""
+
+
 @dataclass(slots=True)
 class RayHandle:
     """One task."""
@@ -70,13 +82,14 @@ class RayExecutor:
             raise WorkerError(f"executor ray: `working_dir: {working_dir}` is no folder here")
         options: dict[str, Any] = {"runtime_env": {"working_dir": working_dir}} if working_dir else {}
         options |= {"address": address} if address else {"include_dashboard": False}
+        asked = address or os.environ.get("RAY_ADDRESS", "") or _last_cluster()
         if self._ours:
             try:
-                _knock(address or os.environ.get("RAY_ADDRESS", ""))
+                _knock(asked)
                 ray.init(log_to_driver=False, **options)
             except (OSError, ImportError, RuntimeError, ValueError) as error:
-                hint = "where the cluster asks for a token, set RAY_AUTH_MODE=token"
-                raise WorkerError(f"executor ray: no cluster at {address or 'any address'}: {error}; {hint}") from error
+                hint = "`ray stop` forgets one that is gone; where it asks for a token, set RAY_AUTH_MODE=token"
+                raise WorkerError(f"executor ray: no cluster at {asked or 'any address'}: {error}; {hint}") from error
         self._open: dict[Any, RayHandle] = {}
         self._bundles: dict[int, Any] = {}
 
