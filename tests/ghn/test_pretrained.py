@@ -13,7 +13,7 @@ from trivet.ghn.meta.config import MetaConfig
 from trivet.ghn.meta.rules import pool
 from trivet.models import resnet8, resnet20
 from trivet.tasks.data import load_images
-from trivet.tasks.image_classification import channel_statistics
+from trivet.tasks.image_batches import channel_statistics
 
 NAME = "fashion-small"
 

@@ -72,3 +72,10 @@ def test_augment_off_gives_the_images_back() -> None:
     assert augment(images, shift=0, flip=False, seed=0, step=0) is images
     with pytest.raises(ValueError, match="shift=-1"):
         augment(images, shift=-1, flip=False, seed=0, step=0)
+
+
+def test_a_part_of_a_batch_changes_as_inside_it() -> None:
+    images = torch.arange(6 * 1 * 5 * 4.0).view(6, 1, 5, 4)
+    whole = augment(images, shift=2, flip=True, seed=3, step=7)
+    part = augment(images[2:5], shift=2, flip=True, seed=3, step=7, part=(2, 6))
+    assert torch.equal(part, whole[2:5])

@@ -33,7 +33,7 @@ from trivet.models.detector import BACKBONE_STRIDES, Detector, freeze_norms_
 from trivet.tasks.config import RunConfig
 from trivet.tasks.data.detection_data import DetectionData, Part
 from trivet.tasks.detection_config import DetectionConfig
-from trivet.tasks.image_classification import channel_statistics
+from trivet.tasks.image_batches import channel_statistics
 from trivet.tasks.initialize import initialize
 from trivet.tasks.precision import RunPrecision
 from trivet.tasks.task_config import options_of

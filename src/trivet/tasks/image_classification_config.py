@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from trivet.core.config import UNSET_IS_LEFT_OUT
 from trivet.core.errors import Problem, TrivetError
 from trivet.tasks.task_config import TaskConfig, said
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 MAX_WIDTH = 4096
 """Most channels of a first stage; more is a slip of the pen, or more memory than a machine has."""
 
+MAX_WORKERS = 256
+"""Most threads that decode."""
+IMAGE_FOLDER = "image-folder:"
+"""How data that are pictures in a folder begin."""
 MAX_SHIFT = 1024
 """Most pixels that an image is moved by, as many as the largest image has."""
 
@@ -34,10 +39,17 @@ class AugmentConfig:
     """Largest movement in pixels, in both directions; 0 for none."""
     flip: bool = False
     """Mirror left to right half of the time."""
+    crop: tuple[float, float] | None = field(default=None, metadata=UNSET_IS_LEFT_OUT)
+    """Least and largest share of a picture's area that is cut out and resized, such as [0.08, 1]: the random resized
+    crop of Szegedy et al. 2015, aspects from 3/4 to 4/3. Pictures in a folder alone, which are then streamed."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.shift <= MAX_SHIFT:
             raise ValueError(f"`shift={self.shift}` must lie in [0, {MAX_SHIFT}]; it counts pixels, 0 is none")
+        if self.crop is not None and not 0 < self.crop[0] <= self.crop[1] <= 1:
+            raise ValueError(
+                f"`crop={list(self.crop)}` must be two shares of the area, 0 < least ≤ largest ≤ 1, such as [0.08, 1]"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +75,12 @@ class ImageClassificationConfig(TaskConfig):
     """Training examples used, the same ones for every seed; 0 uses all."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """Random changes of training images."""
+    stream: bool | None = field(default=None, metadata=UNSET_IS_LEFT_OUT)
+    """Decode the pictures of a folder when a step needs them, in place of once into memory. Unset: where they would
+    take more than 4 GiB, or `augment.crop` is asked for."""
+    workers: int = field(default=0, metadata=UNSET_IS_LEFT_OUT)
+    """Threads that decode streamed pictures ahead; they change no batch. 0: as many as the machine has cores, at most
+    8."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", "image-classification")
@@ -73,6 +91,16 @@ class ImageClassificationConfig(TaskConfig):
             raise ValueError(f"`width={self.width}` must lie in [1, {MAX_WIDTH}]; it counts channels, 16 is usual")
         if self.train_examples < 0:
             raise ValueError(f"`train_examples={self.train_examples}` must be ≥ 0; 0 uses all")
+        if not 0 <= self.workers <= MAX_WORKERS:
+            raise ValueError(f"`workers={self.workers}` must lie in [0, {MAX_WORKERS}]; 0 chooses for this machine")
+        if not self.data.startswith(IMAGE_FOLDER):
+            for key, given in (("stream", self.stream), ("augment.crop", self.augment.crop), ("workers", self.workers)):
+                if given:
+                    raise ValueError(f"`{key}` is for pictures in a folder, data: {IMAGE_FOLDER}PATH; remove it")
+        elif self.augment.crop and self.stream is False:
+            raise ValueError(
+                "`augment.crop` cuts pictures out of their files, so `stream: false` cannot be; remove one"
+            )
 
     @property
     def num_classes(self) -> int:

@@ -4,7 +4,7 @@ Nothing here has state: the batch of step k is the same whether the run reached 
 and the same on every device, because every random number is drawn by a generator on the CPU that is
 seeded by what it is for. No worker processes, no data loader.
 
-Not covered: data larger than memory, and augmentation other than shift and flip.
+Not covered: augmentation other than shift and flip (crops of pictures in files: `trivet.tasks.data.crops`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class BatchOrder:
         return self._kept[epoch]
 
 
-def augment(images: Tensor, *, shift: int, flip: bool, seed: int, step: int) -> Tensor:
+def augment(
+    images: Tensor, *, shift: int, flip: bool, seed: int, step: int, part: tuple[int, int] | None = None
+) -> Tensor:
     """Move each image by up to `shift` pixels in both directions and mirror about half of them.
 
     Pixels that come in from outside are 0.
@@ -81,6 +83,7 @@ def augment(images: Tensor, *, shift: int, flip: bool, seed: int, step: int) -> 
         flip: Mirror left to right with probability 1/2.
         seed: Seed of the run.
         step: Step the images are for.
+        part: Of which larger batch these are a part, as (first, count): they are changed as they would be inside it.
 
     Returns:
         A tensor like `images`; `images` itself when nothing is asked for.
@@ -98,9 +101,10 @@ def augment(images: Tensor, *, shift: int, flip: bool, seed: int, step: int) -> 
     if not shift and not flip:
         return images
     count, _, height, width = images.shape
+    first, drawn = part or (0, count)
     generator = keyed_generator(seed, "augment", step)
-    offsets = torch.randint(2 * shift + 1, (2, count), generator=generator)
-    mirrored = torch.rand(count, generator=generator) < 0.5
+    offsets = torch.randint(2 * shift + 1, (2, drawn), generator=generator)[:, first : first + count]
+    mirrored = (torch.rand(drawn, generator=generator) < 0.5)[first : first + count]
     if shift:
         offsets = offsets.to(images.device)
         padded = torch.nn.functional.pad(images, (shift, shift, shift, shift))

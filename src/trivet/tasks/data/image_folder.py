@@ -7,12 +7,15 @@ The size is part of the name: `image-folder:PATH@64` cuts the largest square fro
 pixels (bilinear, with anti-aliasing); 32 × 32 without it. `image-folder:PATH@28:gray` gives one channel instead of
 three. Orientation marks of cameras are followed; transparency is dropped. Reading needs Pillow (extra `vision`).
 
-Not covered: data that does not fit in memory as uint8, other file types, splits made by chance.
+`load` decodes everything into memory; `files` lists the pictures, for reading one when it is needed.
+
+Not covered: other file types, splits made by chance.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +26,10 @@ import numpy as np
 from trivet.core.errors import MissingDataError, MissingExtraError
 from trivet.core.places import find_place
 from trivet.tasks.data.base import Located, SourceInfo, Splits, checked
+from trivet.tasks.data.crops import CropDraws
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.image_data import ImageData
-from trivet.tasks.data.picture_files import check_pictures, eight_bits, opened, pictures_in, upright
+from trivet.tasks.data.picture_files import check_pictures, eight_bits, opened, pictures_in, upright, upright_size
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -84,6 +88,14 @@ class ImageFolder:
             raise MissingExtraError("pillow", "vision")
         return Located(str(path), lambda: self._read(train, test), check=lambda: self._check(train, test))
 
+    def files(self) -> PictureFiles:
+        """The pictures of both splits, none of them opened; raises as `locate` and reading do."""
+        located = self.locate(None)
+        folder = Path(located.place)
+        train, test = _split_folder(folder, ("train",)), _split_folder(folder, ("test", "val"))
+        classes = _shared_classes(train, test)
+        return PictureFiles(classes, *_labelled(self._files(train, classes)), *_labelled(self._files(test, classes)))
+
     def _check(self, train: Path, test: Path) -> int:
         """Compare the classes and look at the pictures as `check_pictures` does; returns how many are in `train`."""
         files = [self._files(folder, _shared_classes(train, test)) for folder in (train, test)]
@@ -110,6 +122,24 @@ class ImageFolder:
         images = [read_image(path, size=self.size, gray=self.gray) for paths in files for path in paths]
         labels = [label for label, paths in enumerate(files) for _ in paths]
         return np.stack(images), np.array(labels, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureFiles:
+    """Where the pictures of a folder lie, with their labels."""
+
+    classes: tuple[str, ...]
+    train: list[Path]
+    train_labels: np.ndarray
+    """int64 [N]."""
+    test: list[Path]
+    test_labels: np.ndarray
+    """int64 [M]."""
+
+
+def _labelled(files: list[list[Path]]) -> tuple[list[Path], np.ndarray]:
+    labels = np.repeat(np.arange(len(files), dtype=np.int64), [len(paths) for paths in files])
+    return [path for paths in files for path in paths], labels
 
 
 def parse(name: str) -> ImageFolder:
@@ -162,17 +192,36 @@ def image_files(folder: Path) -> list[Path]:
     return sorted(pictures_in(folder, SUFFIXES))
 
 
-def read_image(path: Path, *, size: int, gray: bool = False) -> np.ndarray:
+def read_image(path: Path, *, size: int, gray: bool = False, draws: CropDraws | None = None) -> np.ndarray:
     """One image, resized and cut: uint8 [3, size, size], or [1, size, size] in gray.
+
+    Args:
+        path: The file.
+        size: Height and width, in pixels.
+        gray: One channel instead of three.
+        draws: Random numbers of a crop, see `trivet.tasks.data.crops`; without them the largest centred square.
 
     Raises:
         UnusableDataError: The file cannot be decoded.
         MissingExtraError: Pillow is not installed.
     """
     with opened(path) as stored:
+        part = draws.box(*reversed(upright_size(stored))) if draws else None
+        if part:  # a JPEG is decoded at half, a quarter or an eighth of its size where that is enough
+            stored.draft(None, tuple(math.ceil(size / min(part[2] - part[0], part[3] - part[1])) for _ in range(2)))
         image = eight_bits(upright(stored)).convert("L" if gray else "RGB")
-        pixels = np.asarray(_fit(image, size))
+        pixels = np.asarray(_fit(image, size) if part is None else _cut(image, size, part))
     return pixels[None] if gray else pixels.transpose(2, 0, 1)
+
+
+def _cut(image: Image.Image, size: int, part: tuple[float, float, float, float]) -> Image.Image:
+    """Resize so that the part, in shares of width and height, becomes size × size."""
+    from PIL import Image
+
+    width, height = image.size
+    left, top, right, bottom = part
+    box = (left * width, top * height, right * width, bottom * height)
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=box)
 
 
 def _fit(image: Image.Image, size: int) -> Image.Image:
