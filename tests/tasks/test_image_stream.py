@@ -18,7 +18,7 @@ from scipy.stats import ks_2samp
 from trivet.core.config import build
 from trivet.core.errors import ConfigError
 from trivet.core.runfolder import RunFolder
-from trivet.tasks import image_classification
+from trivet.tasks import image_classification, image_stream
 from trivet.tasks.config import RunConfig
 from trivet.tasks.data.crops import ASPECTS, TRIES, CropDraws
 from trivet.tasks.data.errors import UnusableDataError
@@ -188,3 +188,39 @@ def test_a_jpeg_is_cut_where_a_png_is(tmp_path: Path) -> None:
         left, top, right, bottom = draws(seed).box(600, 400)
         middle = [255 * (left + right) / 2, 255 * (top + bottom) / 2]
         assert np.allclose(png[:2].mean((1, 2)), middle, atol=2), (seed, math.hypot(*middle))
+
+
+def test_after_damage_on_the_way_the_mended_run_goes_on_to_the_same_bits(
+    folder: Path, tmp_path: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And however many threads decode before and after."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    # The picture is first needed at step 4: 8 · 4 of 40 are seen before it.
+    late = pictures(copy, augment=CROP).order.indices(4)[0].item()
+    path = pictures(copy, augment=CROP).train[late]
+    task = {"data": f"image-folder:{copy}@24", "model": "resnet8", "width": 4, "augment": CROP}
+    training = {"steps": 7, "batch_size": 8, "log_every": 1, "evaluate_every": 0, "checkpoint_every": 2}
+    config = {"task": task, "training": training, "environment": {"device": "cpu"}, "seed": 1}
+    whole, cut = make_run("whole", config=config), make_run("cut", config=config)
+    assert run_task(whole.path) == 0
+
+    sound, read = path.read_bytes(), image_stream.read_image
+    monkeypatch.setattr(image_stream, "MOST_WORKERS", 1)
+
+    def cut_short(place: Path, *, draws: CropDraws | None = None, **options: Any) -> np.ndarray:
+        if place == path and draws is not None:  # after the sample was read: in the middle of training
+            path.write_bytes(sound[: len(sound) // 2])
+        return read(place, draws=draws, **options)
+
+    monkeypatch.setattr(image_stream, "read_image", cut_short)
+    assert run_task(cut.path) == 2
+    assert f"{path}: cannot be decoded" in cut.error_path.read_text()
+    assert cut.checkpoint_path.is_dir()
+
+    monkeypatch.setattr(image_stream, "read_image", read)
+    monkeypatch.setattr(image_stream, "MOST_WORKERS", 3)
+    path.write_bytes(sound)
+    assert run_task(cut.path) == 0
+    assert "resum" in cut.log_path.read_text()
+    assert cut.read_result().comparable == whole.read_result().comparable
