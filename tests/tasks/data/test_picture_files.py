@@ -87,6 +87,10 @@ def test_cut_files_are_found_whatever_the_bound_and_others_within_it(tmp_path: P
         check_pictures(files, limit=2 * 60 * 80)  # the first and the third
         with pytest.raises(UnusableDataError, match=r"3\.png: cannot be decoded"):
             check_pictures(files)
+    files[3].write_bytes(b"")
+    check_pictures(files, most=2)  # the first and the third
+    with pytest.raises(UnusableDataError, match=r"3\.\w+: cannot be decoded"):
+        check_pictures(files, most=4)
     files[3].write_bytes(content + b"trailing bytes of some camera")
     check_pictures(files)
 
