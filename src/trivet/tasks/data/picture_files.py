@@ -4,9 +4,10 @@ Rules, the same wherever pictures lie in a folder or an archive:
 
 - a picture is turned and mirrored as its orientation mark (EXIF) says, as viewers and tools for annotating show it;
 - 16 bits a channel are scaled to 8; transparency is dropped;
-- `check_pictures` opens every file, of more than `MAX_FILES` so many evenly spread. It decodes as many of them, evenly spread, as make up `MAX_PIXELS`, and besides
-  every one whose file does not end as its format does. The others are decoded when a run reads them, before its first
-  step; what cannot be decoded is refused with the file's name both times.
+- `check_pictures` opens every file, of more than `MAX_FILES` so many, evenly spread. It decodes as many of them, evenly
+  spread, as make up `MAX_PIXELS`, and besides every one whose file does not end as its format does. The others are
+  decoded when a run reads them, before its first step, or, of a streamed folder, when a step needs them; what cannot
+  be decoded is refused with the file's name each time.
 
 Not covered: other formats than PNG and JPEG, color profiles, pictures of several frames.
 """
