@@ -8,7 +8,8 @@ Not covered: several labels an image, test-time augmentation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import reduce
 from typing import Protocol
 
 import numpy as np
@@ -154,15 +155,22 @@ def channel_statistics(images: np.ndarray) -> tuple[Tensor, Tensor]:
         >>> mean.item(), deviation.item()
         (1.0, 1.0)
     """
+    return statistics_of(channel_counts(images[start : start + 4096]) for start in range(0, len(images), 4096))
+
+
+def channel_counts(images: np.ndarray) -> np.ndarray:
+    """How often each value occurs in each channel of uint8 [N, C, H, W]: int64 [C, 256]."""
+    return np.stack([np.bincount(images[:, i].ravel(), minlength=256) for i in range(images.shape[1])])
+
+
+def statistics_of(parts: Iterable[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """What `channel_statistics` gives, from the `channel_counts` of parts of the images, one at a time in memory."""
     means: list[float] = []
     deviations: list[float] = []
     values = np.arange(256, dtype=np.int64)
-    for channel in range(images.shape[1]):
-        counts = np.zeros(256, dtype=np.int64)
-        for start in range(0, len(images), 4096):
-            counts += np.bincount(images[start : start + 4096, channel].ravel(), minlength=256)
-        number = int(counts.sum())
-        first, second = int(counts @ values), int(counts @ values**2)
+    for channel in reduce(np.add, parts):
+        number = int(channel.sum())
+        first, second = int(channel @ values), int(channel @ values**2)
         mean = first / number
         variance = (second * number - first * first) / number**2
         means.append(mean)

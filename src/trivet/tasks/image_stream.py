@@ -11,7 +11,6 @@ Not covered: pictures elsewhere than in files, decoding on a GPU.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -23,10 +22,11 @@ from torch import Tensor
 from trivet.core.seeding import derive
 from trivet.tasks.data.crops import TRIES, CropDraws
 from trivet.tasks.data.image_folder import ImageFolder, PictureFiles, read_image
-from trivet.tasks.image_batches import EVALUATION_BATCH, channel_statistics, check_batch, subset
+from trivet.tasks.image_batches import EVALUATION_BATCH, channel_counts, check_batch, statistics_of, subset
 from trivet.tasks.image_classification_config import ImageClassificationConfig
 from trivet.training.batches import BatchOrder, augment, keyed_generator
 from trivet.training.config import TrainingConfig
+from trivet.training.fingerprint import available_cores
 from trivet.training.ranks import own_part
 
 AHEAD = 2
@@ -62,11 +62,12 @@ class Streamed:
         self.order = BatchOrder(
             num_examples=len(self.train), batch_size=training.batch_size, seed=derive(seed, "batches")
         )
-        workers = task.workers or min(MOST_WORKERS, os.cpu_count() or 1)
+        workers = task.workers or min(MOST_WORKERS, available_cores())
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="trivet-pictures")
         self.pending: dict[int, Decoded] = {}
         sample = [self.train[i] for i in subset(len(self.train), min(SAMPLE, len(self.train)))]
-        mean, deviation = channel_statistics(np.stack(list(self.pool.map(self._read, sample))))
+        # Counted picture by picture: thousands of large ones would not fit.
+        mean, deviation = statistics_of(self.pool.map(self._counts, sample))
         self.statistics = mean.to(device), deviation.to(device)
 
     def drawn(self, step: int) -> tuple[Tensor, Tensor]:
@@ -122,6 +123,9 @@ class Streamed:
 
     def _read(self, path: Path, draws: CropDraws | None = None) -> np.ndarray:
         return read_image(path, size=self.folder.size, gray=self.folder.gray, draws=draws)
+
+    def _counts(self, path: Path) -> np.ndarray:
+        return channel_counts(self._read(path)[None])
 
     def _gather(self, decoded: Decoded) -> Tensor:
         return torch.from_numpy(np.stack([future.result() for future in decoded])).to(self.device)
