@@ -47,8 +47,33 @@ def layers() -> dict[str, tuple[nn.Module, torch.Tensor]]:
         "conv, strided": (nn.Conv2d(16, 8, (3, 5), 2, padding=1), image.relu()),
         "conv, 1 x 1": (nn.Conv2d(16, 8, 1), image.to(memory_format=LAST)),
         "conv, three channels": (nn.Conv2d(3, 7, 3), image[:, :3].contiguous()),
+        "conv, one laid out": (nn.Conv2d(16, 24, 3, padding=1).to(memory_format=LAST), image),
         "conv, wide": (nn.Conv2d(64, 72, 3, padding=1), torch.randn(2, 64, 5, 5).to(memory_format=LAST)),
     }
+
+
+@pytest.mark.parametrize("channels", [1, 16])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("last", [(False, False), (True, False), (False, True), (True, True)])
+def test_results_lie_as_torch_lays_them(channels: int, size: int, last: tuple[bool, bool]) -> None:
+    """Else every layer after a picture of one channel would be copied back and forth between two layouts."""
+    formats = [LAST if one else torch.contiguous_format for one in last]
+    layer = nn.Conv2d(channels, 24, size, padding=size // 2)
+    # empty_like and copy_, because a tensor that fits both layouts stays as it is under `to`
+    layer.weight.data = torch.empty_like(layer.weight.data, memory_format=formats[0]).copy_(layer.weight.data)
+    x = torch.empty(3, channels, 8, 8, memory_format=formats[1]).normal_().relu_()
+    found = []
+    for execution in ("simulated", "native"):
+        model = quantize_(copy.deepcopy(layer), everything)
+        controller = PrecisionController(model, static(8), execution=execution)
+        given = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        y = model(given)
+        y.backward(torch.ones_like(y))
+        assert ("int8" in controller.report()[0].execution) == (execution == "native")
+        found.append((y, given.grad))
+    for simulated, native in zip(*found, strict=True):
+        assert native.is_contiguous(memory_format=LAST) == simulated.is_contiguous(memory_format=LAST)
+        assert native.is_contiguous() == simulated.is_contiguous()
 
 
 Found = tuple[list[torch.Tensor], PrecisionController]

@@ -33,6 +33,28 @@ def as_laid_out(flat: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return flat.view(moved).movedim(-1, 1)
 
 
+def convolves_channels_last(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether a two-dimensional convolution of torch gives its result in channels-last layout.
+
+    It does where the input or the weight lies so. A tensor with one channel, or with one pixel, fits both layouts; as in
+    torch its strides tell.
+
+    Examples:
+        >>> x, weight = torch.zeros(2, 1, 8, 8), torch.zeros(4, 3, 3, 3)
+        >>> convolves_channels_last(x, weight), convolves_channels_last(x, weight.to(memory_format=torch.channels_last))
+        (False, True)
+    """
+    return any(_has_strides_of_channels_last(tensor) for tensor in (x, weight))
+
+
+def _has_strides_of_channels_last(x: torch.Tensor) -> bool:
+    if x.dim() != 4:
+        return False
+    _, channels, height, width = x.shape
+    last = (channels * height * width, 1, channels * width, channels)
+    return x.stride() == last != (channels * height * width, height * width, width, 1)
+
+
 def _channels_last(x: torch.Tensor) -> bool:
     if x.is_contiguous():
         return False

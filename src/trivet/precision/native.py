@@ -36,7 +36,7 @@ from trivet.precision.choice import choice_key, choose
 from trivet.precision.codes import Operand, encode, encode_anywhere, encode_weight
 from trivet.precision.convproducts import ConvProducts
 from trivet.precision.formats import cheapest, executable, support_of
-from trivet.precision.layout import in_memory_order
+from trivet.precision.layout import convolves_channels_last, in_memory_order
 from trivet.precision.matproducts import MatrixProducts
 from trivet.precision.noise import noise_like
 from trivet.precision.plain import plain_grid, plain_range
@@ -163,7 +163,7 @@ def native_product(
     if operands is None:
         site.executed = {}
         return None
-    channels_last = x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+    channels_last = x.dim() == 4 and convolves_channels_last(x, weight)
     job = Job(site, kind, products_of(module), *operands, bits, weight.shape, channels_last)
     with torch.no_grad():
         _sample(site, kind, job, x, weight)
