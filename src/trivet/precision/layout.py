@@ -36,8 +36,8 @@ def as_laid_out(flat: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 def convolves_channels_last(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Whether a two-dimensional convolution of torch gives its result in channels-last layout.
 
-    It does where the input or the weight lies so. A tensor with one channel, or with one pixel, fits both layouts; as in
-    torch its strides tell.
+    It does where the input or the weight lies so. A tensor with one channel, or with one pixel, fits both layouts; its
+    strides tell, as in torch.
 
     Examples:
         >>> x, weight = torch.zeros(2, 1, 8, 8), torch.zeros(4, 3, 3, 3)
