@@ -18,8 +18,9 @@ from scipy.stats import ks_2samp
 from trivet.core.config import build
 from trivet.core.errors import ConfigError
 from trivet.core.runfolder import RunFolder
-from trivet.tasks import image_classification, image_stream
+from trivet.tasks import picture_decoder
 from trivet.tasks.config import RunConfig
+from trivet.tasks.data import image_folder
 from trivet.tasks.data.crops import ASPECTS, TRIES, CropDraws
 from trivet.tasks.data.errors import UnusableDataError
 from trivet.tasks.data.image_folder import read_image
@@ -113,9 +114,9 @@ def test_a_streamed_run_ends_as_one_in_memory(folder: Path, make_run: MakeRun) -
 
 
 def test_streaming_begins_by_itself_where_memory_would_not_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_classification, "MOST_IN_MEMORY", 52 * 3 * 24 * 24)
+    monkeypatch.setattr(image_folder, "MOST_IN_MEMORY", 52 * 3 * 24 * 24)
     assert not isinstance(pictures(folder), Streamed)
-    monkeypatch.setattr(image_classification, "MOST_IN_MEMORY", 52 * 3 * 24 * 24 - 1)
+    monkeypatch.setattr(image_folder, "MOST_IN_MEMORY", 52 * 3 * 24 * 24 - 1)
     assert isinstance(pictures(folder), Streamed)
     assert not isinstance(pictures(folder, stream=False), Streamed)
 
@@ -205,21 +206,21 @@ def test_after_damage_on_the_way_the_mended_run_goes_on_to_the_same_bits(
     whole, cut = make_run("whole", config=config), make_run("cut", config=config)
     assert run_task(whole.path) == 0
 
-    sound, read = path.read_bytes(), image_stream.read_image
-    monkeypatch.setattr(image_stream, "MOST_WORKERS", 1)
+    sound, read = path.read_bytes(), picture_decoder.read_image
+    monkeypatch.setattr(picture_decoder, "MOST_WORKERS", 1)
 
     def cut_short(place: Path, *, draws: CropDraws | None = None, **options: Any) -> np.ndarray:
         if place == path and draws is not None:  # after the sample was read: in the middle of training
             path.write_bytes(sound[: len(sound) // 2])
         return read(place, draws=draws, **options)
 
-    monkeypatch.setattr(image_stream, "read_image", cut_short)
+    monkeypatch.setattr(picture_decoder, "read_image", cut_short)
     assert run_task(cut.path) == 2
     assert f"{path}: cannot be decoded" in cut.error_path.read_text()
     assert cut.checkpoint_path.is_dir()
 
-    monkeypatch.setattr(image_stream, "read_image", read)
-    monkeypatch.setattr(image_stream, "MOST_WORKERS", 3)
+    monkeypatch.setattr(picture_decoder, "read_image", read)
+    monkeypatch.setattr(picture_decoder, "MOST_WORKERS", 3)
     path.write_bytes(sound)
     assert run_task(cut.path) == 0
     assert "resum" in cut.log_path.read_text()

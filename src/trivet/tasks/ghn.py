@@ -2,7 +2,7 @@
 
 The one place where hypernetworks meet data: images are loaded here and handed to `trivet.ghn.meta` as tensors.
 
-Not covered: data larger than memory.
+Not covered: few-shot sources larger than memory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from trivet.core.config import digest, to_plain
@@ -35,6 +36,7 @@ from trivet.ghn.meta.loop import Examples
 from trivet.ghn.meta.networks import Pool, PoolNetwork, predict
 from trivet.ghn.meta.rules import Entry, pool
 from trivet.tasks.data import ImageData, load_images
+from trivet.tasks.data.image_folder import PREFIX, ImageFolder, PictureFiles, streamed
 
 logger = logging.getLogger(__name__)
 
@@ -61,28 +63,51 @@ class Setting:
             fix = "this needs one data set; give a configuration without that section"
             raise ConfigError([Problem("", "tasks", "a section", "none", fix)])
         data = load_images(self.config.data.name)
-        if data.num_classes != self.config.ghn.num_classes:
-            found = f"{self.config.ghn.num_classes}, with {data.name} of {data.num_classes} classes"
-            raise ConfigError([Problem("", "ghn.num_classes", found, str(data.num_classes))])
+        self._check_classes(data.num_classes)
         return data
+
+    @cached_property
+    def folder(self) -> tuple[ImageFolder, PictureFiles] | None:
+        """The folder whose pictures are decoded when they are needed; None where all are held in memory.
+
+        Raises:
+            ConfigError: The classes do not fit.
+        """
+        data = self.config.data
+        found = None if self.config.tasks else streamed(data.name, True if data.crop else data.stream)
+        if found:
+            self._check_classes(len(found[1].classes))
+            logger.info("streaming %d training and %d test pictures", len(found[1].train), len(found[1].test))
+        return found
+
+    def _check_classes(self, count: int) -> None:
+        if count != self.config.ghn.num_classes:
+            found = f"{self.config.ghn.num_classes}, with {self.config.data.name} of {count} classes"
+            raise ConfigError([Problem("", "ghn.num_classes", found, str(count))])
 
     @cached_property
     def images(self) -> Images:
         """The images, on the device."""
+        config, seed = self.config, derive(self.config.seed, "images")
+        if self.folder:
+            from trivet.tasks.ghn_stream import StreamedImages
+
+            return StreamedImages(*self.folder, config.data, seed=seed, device=self.device)
         data = self.data
-        train = Split(as_tensor(data.train_images), torch.from_numpy(data.train_labels))
-        test = Split(as_tensor(data.test_images), torch.from_numpy(data.test_labels))
-        return Images(train, test, self.config.data, seed=derive(self.config.seed, "images"), device=self.device)
+        train = _split(config.data.name, data.train_images, data.train_labels)
+        test = _split(config.data.name, data.test_images, data.test_labels)
+        return Images(train, test, config.data, seed=seed, device=self.device)
 
     @property
     def num_classes(self) -> int:
         """Outputs of the networks."""
-        return self.data.num_classes
+        return len(self.folder[1].classes) if self.folder else self.data.num_classes
 
     @property
     def about(self) -> tuple[str, str]:
         """Name and licence of the data."""
-        return self.data.name, self.data.licence
+        info = self.folder[0].info if self.folder else None
+        return (info.name, info.licence) if info else (self.data.name, self.data.licence)
 
     @property
     def examples(self) -> Examples:
@@ -171,6 +196,16 @@ def new_ghn(config: MetaConfig) -> GHN:
             + "; write its values into the section `ghn`"
         )
     return ghn
+
+
+def _split(name: str, images: np.ndarray, labels: np.ndarray) -> Split:
+    """Images and labels as tensors; those of a folder, which lie class by class, in an order of their own."""
+    if name.startswith(PREFIX):
+        from trivet.tasks.ghn_stream import mixed
+
+        order = mixed(len(labels))
+        images, labels = images[order], labels[order]
+    return Split(as_tensor(images), torch.from_numpy(labels))
 
 
 def as_tensor(images: Any) -> torch.Tensor:

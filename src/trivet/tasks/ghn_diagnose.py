@@ -100,7 +100,7 @@ def diagnose_request(request: Mapping[str, Any], progress: Callable[[int, int], 
         "ghn": request["ghn"],
         "model": request["model"],
         "network": name,
-        "data": setting.data.name,
+        "data": setting.about[0],
         "twin_steps": request["twin_steps"],
         "seed": request["seed"],
     }
@@ -111,7 +111,9 @@ def _config(request: Mapping[str, Any]) -> MetaConfig:
     config = build(MetaConfig, load_yaml(request["config"]), file=request["config"])
     if not request["data"]:
         return config
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, name=request["data"]))
+    return dataclasses.replace(
+        config, data=dataclasses.replace(config.data, name=request["data"], stream=None, crop=None)
+    )
 
 
 def make_network(request: Mapping[str, Any], setting: Setting) -> tuple[nn.Module, str]:
@@ -128,7 +130,7 @@ def make_network(request: Mapping[str, Any], setting: Setting) -> tuple[nn.Modul
     if not model.startswith(DEEPNETS):
         module = build_model(
             model,
-            num_classes=setting.data.num_classes,
+            num_classes=setting.num_classes,
             in_channels=data.channels,
             image_size=data.image_size,
             width=request["width"],
@@ -139,7 +141,7 @@ def make_network(request: Mapping[str, Any], setting: Setting) -> tuple[nn.Modul
     if int(number) >= len(entries):
         raise ValueError(f"`{model}`: the split {split!r} has {len(entries)} networks, counted from 0")
     architecture = entries[int(number)].architecture
-    module = architecture.build(setting.data.num_classes, data.channels, data.image_size)
+    module = architecture.build(setting.num_classes, data.channels, data.image_size)
     return module, f"{split}:{number}, {describe(architecture)}"
 
 

@@ -109,7 +109,7 @@ class Bench:
         seed_everything(seed)
         config = self.setting.config.data
         network = self.pools[split].entries[number].architecture
-        module = network.build(self.setting.data.num_classes, config.channels, config.image_size)
+        module = network.build(self.setting.num_classes, config.channels, config.image_size)
         return module.to(self.setting.device)
 
     def _train(self, split: str, number: int) -> Row:
@@ -148,7 +148,7 @@ class Bench:
         found = outcome(network.skeleton, parameters, *judged)
         predicted = clock.lap()
         config = self.setting.config.data
-        totals = network.entry.architecture.totals(self.setting.data.num_classes, config.channels, config.image_size)
+        totals = network.entry.architecture.totals(self.setting.num_classes, config.channels, config.image_size)
         counted = clock.lap()
         seconds = {
             "predicted": graph + embedded + predicted,  # what embedding planned, prediction would have to plan
@@ -208,8 +208,8 @@ def rank(request: Mapping[str, Any]) -> Iterator[Row]:
         out=Path(request["out"]),
     )
     bench.ghn.to(bench.setting.device)
-    if bench.ghn.config.num_classes != bench.setting.data.num_classes:
-        allowed = f"a hypernetwork of {bench.setting.data.num_classes} classes for {config.data.name}"
+    if bench.ghn.config.num_classes != bench.setting.num_classes:
+        allowed = f"a hypernetwork of {bench.setting.num_classes} classes for {config.data.name}"
         raise ConfigError([Problem("", "ghn", f"{request['ghn']} of {bench.ghn.config.num_classes} classes", allowed)])
     bench.judged  # noqa: B018  data that do not fit are refused before any work
     with FileLock(bench.out / ".lock", busy=f"{bench.out}: another process ranks networks there"):

@@ -21,8 +21,7 @@ from trivet.core.seeding import derive, seed_everything
 from trivet.models.build import build_model
 from trivet.tasks.config import RunConfig
 from trivet.tasks.data import load_images
-from trivet.tasks.data.image_folder import ImageFolder, PictureFiles
-from trivet.tasks.data.sources import find_source
+from trivet.tasks.data.image_folder import ImageFolder, PictureFiles, streamed
 from trivet.tasks.image_batches import Batches, InMemory, Pictures
 from trivet.tasks.image_classification_config import ImageClassificationConfig
 from trivet.tasks.initialize import initialize
@@ -35,9 +34,6 @@ logger = logging.getLogger(__name__)
 
 quantizes = None
 """Which layers compute at few bits: the default of `quantize_`."""
-
-MOST_IN_MEMORY = 4 * 2**30
-"""Bytes of decoded pictures of a folder above which they are streamed."""
 
 
 def build_job(run: RunConfig, device: torch.device) -> Job:
@@ -81,19 +77,19 @@ def build_job(run: RunConfig, device: torch.device) -> Job:
 def counted(run: RunConfig) -> tuple[nn.Module, Any]:
     """The model of a run and one example of its input, for counting multiply-accumulates."""
     task = options_of(run, ImageClassificationConfig)
-    found = _streamed_folder(task)
+    found = _streamed(task)
     if found is None:
         data = load_images(task.data)
         return _model(task, data.num_classes, data.image_shape, torch.device("cpu"))
     folder, files = found
-    return _model(task, len(files.classes), _shape(folder), torch.device("cpu"))
+    return _model(task, len(files.classes), folder.shape, torch.device("cpu"))
 
 
 def _pictures(
     task: ImageClassificationConfig, training: TrainingConfig, seed: int, device: torch.device
 ) -> tuple[Pictures, int, tuple[int, int, int]]:
     """The pictures, the number of classes, and channels, height and width."""
-    found = _streamed_folder(task)
+    found = _streamed(task)
     if found is None:
         data = load_images(task.data)
         return InMemory(data, task, training, seed, device), data.num_classes, data.image_shape
@@ -101,22 +97,12 @@ def _pictures(
 
     folder, files = found
     logger.info("streaming %d training and %d test pictures of %s", len(files.train), len(files.test), folder.path)
-    return Streamed(folder, files, task, training, seed, device), len(files.classes), _shape(folder)
+    return Streamed(folder, files, task, training, seed, device), len(files.classes), folder.shape
 
 
-def _streamed_folder(task: ImageClassificationConfig) -> tuple[ImageFolder, PictureFiles] | None:
-    """The folder whose pictures are decoded when they are needed; None where all are held in memory."""
-    folder = find_source(task.data)
-    if not isinstance(folder, ImageFolder) or task.stream is False:
-        return None
-    files = folder.files()
-    size = (len(files.train) + len(files.test)) * (1 if folder.gray else 3) * folder.size**2
-    wanted = task.stream or task.augment.crop is not None or size > MOST_IN_MEMORY
-    return (folder, files) if wanted else None
-
-
-def _shape(folder: ImageFolder) -> tuple[int, int, int]:
-    return 1 if folder.gray else 3, folder.size, folder.size
+def _streamed(task: ImageClassificationConfig) -> tuple[ImageFolder, PictureFiles] | None:
+    """See `streamed`; crops are cut out of the files."""
+    return streamed(task.data, True if task.augment.crop else task.stream)
 
 
 def _model(

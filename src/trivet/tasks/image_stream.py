@@ -11,31 +11,22 @@ Not covered: pictures elsewhere than in files, decoding on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from trivet.core.seeding import derive
-from trivet.tasks.data.crops import TRIES, CropDraws
-from trivet.tasks.data.image_folder import ImageFolder, PictureFiles, read_image
-from trivet.tasks.image_batches import EVALUATION_BATCH, channel_counts, check_batch, statistics_of, subset
+from trivet.tasks.data.image_folder import ImageFolder, PictureFiles
+from trivet.tasks.image_batches import EVALUATION_BATCH, check_batch, statistics_of, subset
 from trivet.tasks.image_classification_config import ImageClassificationConfig
-from trivet.training.batches import BatchOrder, augment, keyed_generator
+from trivet.tasks.picture_decoder import AHEAD, Ahead, Decoded, Decoder, crops_of, finished
+from trivet.training.batches import BatchOrder, augment
 from trivet.training.config import TrainingConfig
-from trivet.training.fingerprint import available_cores
 from trivet.training.ranks import own_part
 
-AHEAD = 2
-"""Batches that are decoded before they are asked for."""
-MOST_WORKERS = 8
 SAMPLE = 2048
 """Training pictures whose mean and standard deviation normalize all, the same ones for every seed."""
-
-Decoded = list["Future[np.ndarray]"]
 
 
 class Streamed:
@@ -52,7 +43,7 @@ class Streamed:
     ) -> None:
         chosen = subset(len(files.train), task.train_examples)
         check_batch(training.batch_size, len(chosen))
-        self.folder, self.device, self.seed, self.augment = folder, device, seed, task.augment
+        self.device, self.seed, self.augment = device, seed, task.augment
         self.train = [files.train[i] for i in chosen]
         self.test = files.test
         self.train_labels = torch.from_numpy(files.train_labels[chosen])
@@ -62,27 +53,18 @@ class Streamed:
         self.order = BatchOrder(
             num_examples=len(self.train), batch_size=training.batch_size, seed=derive(seed, "batches")
         )
-        workers = task.workers or min(MOST_WORKERS, available_cores())
-        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="trivet-pictures")
-        self.pending: dict[int, Decoded] = {}
+        self.decoder = Decoder(folder, task.workers)
+        self.ahead = Ahead(self._begin)
         sample = [self.train[i] for i in subset(len(self.train), min(SAMPLE, len(self.train)))]
-        # Counted picture by picture: thousands of large ones would not fit.
-        mean, deviation = statistics_of(self.pool.map(self._counts, sample))
+        mean, deviation = statistics_of(self.decoder.counts(sample))
         self.statistics = mean.to(device), deviation.to(device)
 
     def drawn(self, step: int) -> tuple[Tensor, Tensor]:
         """See `Pictures`; begins to decode the next batches, too."""
-        ahead = range(step, min(step + AHEAD + 1, self.steps) if step < self.steps else step + 1)
-        for number in [number for number in self.pending if number not in ahead]:
-            for future in self.pending.pop(number):
-                future.cancel()
-        for number in ahead:
-            if number not in self.pending:
-                self.pending[number] = self._submit(number)
-        images = self._gather(self.pending.pop(step))
+        images = torch.from_numpy(self.ahead.take(step, range(step + 1, min(step + AHEAD + 1, self.steps))))
         positions = self._positions()
         images = augment(
-            images,
+            images.to(self.device),
             shift=self.augment.shift,
             flip=self.augment.flip,
             seed=self.seed,
@@ -95,37 +77,20 @@ class Streamed:
         """See `Pictures`."""
         starts = range(0, self.num_test, EVALUATION_BATCH)
         parts = [self.test[start : start + EVALUATION_BATCH] for start in starts]
-        coming = [self._decode(part) for part in parts[:AHEAD]]
+        coming = [self.decoder.begin(part) for part in parts[:AHEAD]]
         for index, labels in enumerate(self.test_labels.split(EVALUATION_BATCH)):
             if index + AHEAD < len(parts):
-                coming.append(self._decode(parts[index + AHEAD]))
-            yield self._gather(coming.pop(0)), labels
+                coming.append(self.decoder.begin(parts[index + AHEAD]))
+            yield torch.from_numpy(finished(coming.pop(0))).to(self.device), labels
 
     def _positions(self) -> Tensor:
         """Where this process's part lies in a batch."""
         return own_part(torch.arange(self.order.batch_size))[0]
 
-    def _submit(self, step: int) -> Decoded:
+    def _begin(self, step: int) -> Decoded:
         positions = self._positions()
         paths = [self.train[i] for i in self.order.indices(step)[positions].tolist()]
-        shares = self.augment.crop
-        if shares is None:
-            return self._decode(paths)
-        generator = keyed_generator(self.seed, "crop", step)
-        numbers = torch.rand(self.order.batch_size, TRIES, 4, generator=generator, dtype=torch.float64)[positions]
-        return self._decode(paths, [CropDraws(row, shares) for row in numbers.numpy()])
-
-    def _decode(self, paths: Sequence[Path], draws: Sequence[CropDraws | None] = ()) -> Decoded:
-        return [
-            self.pool.submit(self._read, path, crop)
-            for path, crop in zip(paths, draws or [None] * len(paths), strict=True)
-        ]
-
-    def _read(self, path: Path, draws: CropDraws | None = None) -> np.ndarray:
-        return read_image(path, size=self.folder.size, gray=self.folder.gray, draws=draws)
-
-    def _counts(self, path: Path) -> np.ndarray:
-        return channel_counts(self._read(path)[None])
-
-    def _gather(self, decoded: Decoded) -> Tensor:
-        return torch.from_numpy(np.stack([future.result() for future in decoded])).to(self.device)
+        if self.augment.crop is None:
+            return self.decoder.begin(paths)
+        crops = crops_of(self.augment.crop, self.order.batch_size, seed=self.seed, step=step)
+        return self.decoder.begin(paths, [crops[i] for i in positions.tolist()])

@@ -52,13 +52,28 @@ class MetaDataConfig:
     channels: int = 3
     """Grey images are repeated to this many channels."""
     validation_images: int = 5000
-    """The last training images are never trained on: choices are made on them."""
+    """The last training images are never trained on: choices are made on them. Those of a folder, which lie there class
+    by class, are first put in an order of their own, and so are its test images."""
     shift: int = 0
     """Images move by up to this many pixels."""
     flip: bool = False
     """Half of the images are mirrored."""
+    stream: bool | None = field(default=None, metadata=UNSET_IS_LEFT_OUT)
+    """Decode the pictures of a folder (`image-folder:PATH`) when a step needs them, in place of once into memory.
+    Unset: where they would take more than 4 GiB, or `crop` is asked for."""
+    crop: tuple[float, float] | None = field(default=None, metadata=UNSET_IS_LEFT_OUT)
+    """Least and largest share of a picture's area that is cut out and resized, such as [0.08, 1]; of a folder alone."""
 
     def __post_init__(self) -> None:
+        for key, given in (("stream", self.stream), ("crop", self.crop)):
+            if given and not self.name.startswith("image-folder:"):
+                raise ValueError(f"`{key}` is for pictures in a folder, name: image-folder:PATH; remove it")
+        if self.crop and not 0 < self.crop[0] <= self.crop[1] <= 1:
+            raise ValueError(
+                f"`crop={list(self.crop)}` must be two shares of the area, 0 < least ≤ largest ≤ 1, such as [0.08, 1]"
+            )
+        if self.crop and self.stream is False:
+            raise ValueError("`crop` cuts pictures out of their files, so `stream: false` cannot be; remove one")
         _at_least("image_size", self.image_size, 8, "32 is usual")
         _at_least("channels", self.channels, 1, "3 is usual")
         _at_least("validation_images", self.validation_images, 1, "5000 is usual")

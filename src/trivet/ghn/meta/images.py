@@ -3,11 +3,12 @@
 A batch is padded with zeros to the wanted size, grey is repeated to the wanted channels, and every channel is shifted
 and scaled by the mean and deviation of the training images (before padding).
 
-Not covered: images larger than the wanted size, data that does not fit in memory.
+Not covered: images larger than the wanted size; data that does not fit in memory (`trivet.tasks.ghn_stream`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -64,20 +65,28 @@ class Images:
         device: torch.device | str = "cpu",
     ) -> None:
         held_out = config.validation_images
-        _check(train, test, config)
-        self.config = config
-        self.seed = seed
+        check_images(train.images.shape, test.images.shape, config)
+        self._prepare_with(config, seed)
         self.train = Split(train.images[:-held_out].to(device), train.labels[:-held_out].to(device))
         self.validation = Split(train.images[-held_out:].to(device), train.labels[-held_out:].to(device))
         self.test = Split(test.images.to(device), test.labels.to(device))
         self.num_classes = int(max(train.labels.max(), test.labels.max())) + 1
-        histogram = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in _channels(self.train)])
+        self._normalize_by(
+            torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in _channels(self.train)])
+        )
+
+    def _prepare_with(self, config: MetaDataConfig, seed: int) -> None:
+        self.config = config
+        self.seed = seed
+        self._orders: dict[int, BatchOrder] = {}
+
+    def _normalize_by(self, histogram: Tensor) -> None:
+        """Mean and deviation from how often each value occurs in each channel, [C, 256]."""
         share = histogram.double() / histogram.sum(1, keepdim=True)
         values = torch.arange(256, device=share.device).double() / 255
         mean = share @ values
         self._mean = mean.float().view(1, -1, 1, 1)
         self._deviation = (share @ values.square() - mean.square()).sqrt().clamp_min(1e-6).float().view(1, -1, 1, 1)
-        self._orders: dict[int, BatchOrder] = {}
 
     @property
     def example(self) -> Tensor:
@@ -89,16 +98,23 @@ class Images:
 
         Every training image is taken once before any is taken again.
         """
+        number = step * places + place
+        chosen = self._chosen(size, number)
+        return self._changed(self.train.images[chosen], number), self.train.labels[chosen]
+
+    def _chosen(self, size: int, number: int) -> Tensor:
+        """Positions of the training images in a batch."""
+        labels = self.train.labels
         if size not in self._orders:
             self._orders[size] = BatchOrder(
-                num_examples=len(self.train.labels), batch_size=size, seed=self.seed, device=self.train.labels.device
+                num_examples=len(labels), batch_size=size, seed=self.seed, device=labels.device
             )
-        number = step * places + place
-        chosen = self._orders[size].indices(number)
-        images = augment(
-            self.train.images[chosen], shift=self.config.shift, flip=self.config.flip, seed=self.seed, step=number
-        )
-        return self.prepare(images), self.train.labels[chosen]
+        return self._orders[size].indices(number)
+
+    def _changed(self, images: Tensor, number: int) -> Tensor:
+        """Moved and mirrored at random, and prepared."""
+        config = self.config
+        return self.prepare(augment(images, shift=config.shift, flip=config.flip, seed=self.seed, step=number))
 
     def prepare(self, images: Tensor) -> Tensor:
         """Bytes [N, C, H, W] as networks take them: float32 [N, channels, image_size, image_size]."""
@@ -113,8 +129,9 @@ def _channels(split: Split) -> Tensor:
     return split.images.transpose(0, 1)
 
 
-def _check(train: Split, test: Split, config: MetaDataConfig) -> None:
-    count, channels, height, width = train.images.shape
+def check_images(train: Sequence[int], test: Sequence[int], config: MetaDataConfig) -> None:
+    """Refuse images, [N, C, H, W], that do not fit the configuration; `Images` says how."""
+    count, channels, height, width = train
     problems = []
     if channels not in (1, config.channels):
         found = f"{config.channels}, with images of {channels} channels"
@@ -125,7 +142,7 @@ def _check(train: Split, test: Split, config: MetaDataConfig) -> None:
     if config.validation_images >= count:
         found = f"{config.validation_images}, of {count} training images"
         problems.append(Problem("", "data.validation_images", found, f"at most {count - 1}"))
-    if test.images.shape[1:] != train.images.shape[1:]:
+    if test[1:] != train[1:]:
         raise ValueError("training and test images differ in shape; give images of one data set")
     if problems:
         raise ConfigError(problems)

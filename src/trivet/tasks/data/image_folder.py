@@ -38,6 +38,8 @@ PREFIX = "image-folder:"
 SUFFIXES = (".png", ".jpg", ".jpeg")
 DEFAULT_SIZE = 32
 MAX_SIZE = 1024
+MOST_IN_MEMORY = 4 * 2**30
+"""Bytes of decoded pictures above which they are streamed, where nothing is said."""
 LAYOUT = "PATH/train/<class>/*.png|jpg and PATH/test/<class>/*.png|jpg (or val instead of test)"
 
 INFO = SourceInfo(
@@ -73,6 +75,11 @@ class ImageFolder:
     def info(self) -> SourceInfo:
         """What it is."""
         return INFO
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of every image."""
+        return 1 if self.gray else 3, self.size, self.size
 
     def locate(self, data_root: Path | None) -> Located:
         """Check that both splits are there; a relative path is looked up in the data root when one is given."""
@@ -135,6 +142,25 @@ class PictureFiles:
     test: list[Path]
     test_labels: np.ndarray
     """int64 [M]."""
+
+
+def streamed(name: str, wanted: bool | None) -> tuple[ImageFolder, PictureFiles] | None:
+    """The folder whose pictures are decoded when they are needed; None where all are held in memory.
+
+    Args:
+        name: Of the data, which may be no folder.
+        wanted: Whether that is asked for; None leaves it to `MOST_IN_MEMORY`.
+
+    Examples:
+        >>> streamed("fashion-mnist", None) is None
+        True
+    """
+    if not name.startswith(PREFIX) or wanted is False:
+        return None
+    folder = parse(name)
+    files = folder.files()
+    size = (len(files.train) + len(files.test)) * math.prod(folder.shape)
+    return (folder, files) if wanted or size > MOST_IN_MEMORY else None
 
 
 def _labelled(files: list[list[Path]]) -> tuple[list[Path], np.ndarray]:
