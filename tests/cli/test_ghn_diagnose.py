@@ -74,7 +74,7 @@ def test_a_network_of_the_pool_with_its_twin(ended: Ended) -> None:
 
 def test_a_named_model_has_the_classes_and_channels_of_the_recipe() -> None:
     config = build(MetaConfig, RECIPE)
-    setting: Any = SimpleNamespace(config=config, data=SimpleNamespace(num_classes=config.ghn.num_classes))
+    setting: Any = SimpleNamespace(config=config, num_classes=config.ghn.num_classes)
     module, name = make_network({"model": "resnet8", "width": 4}, setting)
     shapes = [tuple(parameter.shape) for parameter in module.parameters()]
     assert (name, shapes[0], shapes[-1]) == ("resnet8", (4, 3, 3, 3), (10,))
