@@ -7,6 +7,7 @@ Kernels:
   stride 1. CPU only; it rearranges the weight at every call, which takes long for many channels.
 - `int8-matmul`: patches of some images at a time are laid out as a matrix, few enough for the processor's cache, and
   multiplied by `int_matmul`. Any stride forward and for the weight gradient; stride 1 for the input gradient.
+- `int8-shifted`: the weight gradient without patches (`shifted.py`), for stride 1, on a CPU.
 - `bf16`, `fp32`: torch's convolutions of the codes, which these formats hold exactly.
 
 Results are laid out channels-last. Not covered: groups, dilation, padding by other values than zero, or named padding;
@@ -32,11 +33,15 @@ from trivet.precision.matproducts import (
     summed,
     weight_numbers,
 )
+from trivet.precision.shifted import shifted_weight, shifts
 
 LAST = torch.channels_last
 
 _PATCH_BYTES = 2**22
 """Bytes of patches laid out at a time."""
+
+MOST_PADDING = 1.2
+"""Pixels with their padding over those without, up to which padding is multiplied rather than patches laid out."""
 
 
 def quantized_conv(
@@ -59,8 +64,9 @@ def quantized_conv(
     """
     onednn, one = torch.ops.onednn, [1, 1]
     steps, pads = list(stride), list(padding)
-    packed = onednn.qconv_prepack(weight, weight_scale, scale, zero, steps, pads, one, 1, list(x.shape))
-    zeros = torch.zeros(len(weight_scale), dtype=torch.int64)
+    # Scales do not change how a weight is arranged, but are looked at one by one.
+    packed = onednn.qconv_prepack(weight, torch.ones(1), scale, zero, steps, pads, one, 1, list(x.shape))
+    zeros = torch.zeros(weight_scale.numel(), dtype=torch.int64)
     return onednn.qconv_pointwise(
         x, scale, zero, packed, weight_scale, zeros, bias, steps, pads, one, 1, 1.0, 0, torch.float32, "none", [], ""
     )
@@ -95,12 +101,20 @@ class ConvProducts:
             elif name == "int8" and (product != "input" or turned):
                 by_matmul = ["int8-matmul"] if fits else []
                 if product == "weight":
-                    found += by_matmul
+                    found += [*self._shifted(a, w, device), *by_matmul]
                 else:
                     found += ["int8", *by_matmul] if support_of(device).conv else by_matmul
-        if product == "weight" and "bf16" in found and min(inputs, outputs) < 64:
-            found.sort(key=lambda name: name != "bf16")  # few channels make thin matrices
+        # Few channels make thin matrices.
+        fewest = 16 if "int8-shifted" in found else 64
+        if product == "weight" and "bf16" in found and min(inputs, outputs) < fewest:
+            found.sort(key=lambda name: name != "bf16")
         return found
+
+    def _shifted(self, g: torch.Size, w: torch.Size, device: torch.device) -> list[str]:
+        """The kernel without patches, where it is not mostly padding that it multiplies."""
+        area, padded = g[2] * g[3], (g[2] + self.padding[0]) * (g[3] + self.padding[1])
+        worth = device.type == "cpu" and padded <= MOST_PADDING * area
+        return ["int8-shifted"] if worth and shifts((w[2], w[3]), self.stride, self.padding) else []
 
     def forward(self, kernel: str, x: Operand, w: Operand, bias: torch.Tensor | None) -> torch.Tensor:
         """The convolution, float32."""
@@ -157,8 +171,8 @@ class ConvProducts:
         if kernel == "int8":
             g = g.unsigned()
             data = g.data.contiguous(memory_format=LAST)
-            scales = torch.full((like[1],), float(again.scale))
-            return quantized_conv(data, g.scale, g.zero, flipped.data, scales, None, (1, 1), padding)  # pyrefly: ignore[bad-argument-type]
+            one_scale = torch.as_tensor(again.scale, dtype=torch.float32).view(1)
+            return quantized_conv(data, g.scale, g.zero, flipped.data, one_scale, None, (1, 1), padding)  # pyrefly: ignore[bad-argument-type]
         return self._patch_product(g, flipped, (1, 1), padding, g.scale * again.scale, None)
 
     def weight(self, kernel: str, g: Operand, x: Operand, like: torch.Size) -> torch.Tensor:
@@ -169,6 +183,8 @@ class ConvProducts:
             one, other = (part.numbers(dtype).contiguous(memory_format=LAST) for part in (g, x))
             weights = torch.empty(like, dtype=dtype, device=one.device, memory_format=LAST)
             return self._backward(one, other, weights, 1).float().mul_(factor)
+        if kernel == "int8-shifted":
+            return shifted_weight(g, x, (like[2], like[3]), self.padding)
         g, x = g.signed(), x.signed()
         rows = _rows(g.data)
         patches = Patches(x, like[2:], self.stride, self.padding)
