@@ -123,21 +123,23 @@ class _Places:
     def __init__(self, x: torch.Tensor, g: torch.Tensor, kernel: tuple[int, int], wide: int, across: int) -> None:
         self.starts = [a * wide + b for a in range(kernel[0]) for b in range(0, kernel[1], across)]
         self._x, self._g = x, g
-        self._moves: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._spread: tuple[torch.Tensor, torch.Tensor] | None = None
         if across > 1:
-            spread = torch.empty(len(x), across, x.shape[1], dtype=torch.int8)
-            # As many channels at once as the machine moves.
+            length = len(x) - across + 1
+            # As many channels at once as the machine moves; every pixel with its followers is one stretch of memory.
             kinds = (torch.complex128, torch.int64, torch.int32)
             kind = next((kind for kind in kinds if x.shape[1] % kind.itemsize == 0), torch.int8)
-            source, target = x.view(kind), spread.view(kind)
-            self._moves = [(target[: len(x) - b, b], source[b:]) for b in range(across)]
-            self._x = spread.view(len(x), -1)
+            source = x.view(kind)
+            columns = across * source.shape[1]
+            spread = torch.empty(length, columns, dtype=kind)
+            self._spread = spread, source.as_strided((length, columns), (source.shape[1], 1))
+            self._x = spread.view(torch.int8)
         self._length, self._pairs = 0, [(g, x)]
 
     def products(self, length: int) -> Iterator[torch.Tensor]:
         """Sums over the first gradients, int32 [outputs, columns]."""
-        for target, source in self._moves:
-            target.copy_(source)
+        if self._spread is not None:
+            self._spread[0].copy_(self._spread[1])
         if length != self._length:  # views cost as much as small products
             left = self._g[:length].t()
             self._pairs = [(left, self._x[start : start + length]) for start in self.starts]
