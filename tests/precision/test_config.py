@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from trivet.core.config import build, to_plain
@@ -137,3 +138,12 @@ def test_refused_before_training(mapping: dict[str, Any], message: str) -> None:
 def test_run_shorter_than_its_cycles() -> None:
     with pytest.raises(ValueError, match="`num_cycles=8` must lie in \\[1, total_steps=5\\]"):
         PrecisionConfig(schedule="CR").build(5)
+
+
+def test_whole_numbers_of_numpy_become_plain_ints() -> None:
+    config = PrecisionConfig(
+        schedule="RR", q_min=np.int64(3), q_max=np.int64(8), num_cycles=np.int64(2), grad_bits=np.int64(8),
+        levels=(np.int64(4), np.int64(8)),
+    )  # fmt: skip
+    assert all(type(value) is int for value in (config.q_min, config.num_cycles, config.grad_bits, *config.levels))
+    assert config == PrecisionConfig(schedule="RR", q_min=3, q_max=8, num_cycles=2, grad_bits=8, levels=(4, 8))

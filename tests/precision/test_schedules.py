@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trivet.precision import PrecisionSchedule
+from trivet.precision import PrecisionSchedule, snap
 from trivet.precision.profiles import PROFILES, REX_CODE, REX_PUBLISHED
 
 FIXTURE = json.loads((Path(__file__).parent / "fixtures" / "schedules_n8_T64000_q3_8.json").read_text())
@@ -216,3 +217,19 @@ def test_no_torch_is_loaded() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_whole_numbers_of_numpy_and_torch_become_plain_ints() -> None:
+    schedule = PrecisionSchedule.named(
+        "CR", q_min=np.int64(3), q_max=torch.tensor(8), num_cycles=np.int8(2), total_steps=np.uint16(40)
+    )  # fmt: skip
+    plain = PrecisionSchedule.named("CR", q_min=3, q_max=8, num_cycles=2, total_steps=40)
+    assert schedule == plain
+    changed = schedule.with_deficit(start=np.int64(1), length=np.int64(5), bits=np.int64(4))
+    assert json.loads(json.dumps(changed.to_dict())) == plain.with_deficit(start=1, length=5, bits=4).to_dict()
+    assert json.dumps(snap(schedule, tuple(np.array([4, 8]))).to_dict()) == json.dumps(snap(plain, (4, 8)).to_dict())
+    assert type(PrecisionSchedule.static(np.int64(8), total_steps=3).bits(np.int64(1))) is int
+    assert schedule.relative_cost(grad_bits=np.int64(8)) == plain.relative_cost(grad_bits=8)
+    for bad in (np.float64(3.0), torch.tensor([3, 4]), np.array([3, 4]), True, "3", None):
+        with pytest.raises(TypeError, match=r"q_min=.* must be a whole number \(int\), not "):
+            PrecisionSchedule.named("CR", q_min=bad, q_max=8, num_cycles=2, total_steps=40)

@@ -25,7 +25,7 @@ from trivet.precision import (
     dequantize_,
     quantize_,
 )
-from trivet.precision.checks import check_bits, check_choice, check_whole
+from trivet.precision.checks import check_bits, check_choice, plain_ints
 from trivet.precision.config import QUANTIZERS
 from trivet.precision.inject import Filter, covers, is_chosen
 from trivet.precision.layerreport import LayerReport
@@ -79,7 +79,7 @@ class Settings:
                 f"`schedule` must be a PrecisionSchedule, another schedule of trivet.precision or a PrecisionConfig; "
                 f"got {type(self.schedule).__name__}. For example PrecisionConfig(schedule='RR', q_min=3, q_max=8)"
             )
-        check_whole("total_steps", self.total_steps)
+        plain_ints(self, "total_steps", "grad_bits", "evaluate_bits")
         if self.total_steps < 0:
             raise ValueError(f"`total_steps={self.total_steps}` must be ≥ 0; 0 takes the length of the training")
         check_bits("grad_bits", self.grad_bits, low=0)

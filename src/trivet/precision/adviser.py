@@ -154,7 +154,7 @@ def advise(
     check_choice("aim", aim, AIMS)
     domain = domain or domain_of(model)
     check_choice("domain", domain, tuple(DOMAINS))
-    check_bits("q_min", q_min, low=0, high=Q_MAX)
+    q_min = check_bits("q_min", q_min, low=0, high=Q_MAX)
     for name, value in {"budget": budget, "steps": steps, "seconds": seconds, "step_seconds": step_seconds}.items():
         if not 0 <= value < float("inf"):
             raise ValueError(f"`{name}={value}` must be ≥ 0; 0 means not given")

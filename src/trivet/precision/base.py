@@ -9,7 +9,6 @@ Not covered: reacting to the loss.
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from trivet.precision.bitops import bitops_per_mac
 from trivet.precision.catalog import GROUPS
-from trivet.precision.checks import check_bits
+from trivet.precision.checks import check_bits, check_whole
 
 FORMAT = 1
 """Version of the dictionary form of schedules."""
@@ -81,7 +80,7 @@ class Schedule(ABC):
             >>> PrecisionSchedule.named("LR", q_min=3, q_max=8, num_cycles=2, total_steps=100).bits(49)
             8
         """
-        step = operator.index(step)
+        step = check_whole("step", step)
         if not 0 <= step < self.total_steps:
             raise ValueError(
                 f"`step={step}` must lie in [0, {self.total_steps - 1}]; the schedule was made for "
@@ -174,8 +173,7 @@ class Schedule(ABC):
             >>> round(s.relative_cost(), 5), round(s.relative_cost(reference=8), 4)
             (0.02494, 0.399)
         """
-        check_bits("grad_bits", grad_bits)
-        check_bits("reference", reference)
-        check_bits("reference_grad_bits", reference_grad_bits, low=0)
+        grad_bits, reference = check_bits("grad_bits", grad_bits), check_bits("reference", reference)
+        reference_grad_bits = check_bits("reference_grad_bits", reference_grad_bits, low=0)
         own = sum(length * bitops_per_mac(bits, grad_bits) for _, length, bits in self.runs())
         return own / (self.total_steps * bitops_per_mac(reference, reference_grad_bits or reference))

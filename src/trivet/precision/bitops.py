@@ -106,15 +106,15 @@ def layer_bitops(
         >>> [(part.forward, part.backward_input) for part in layer_bitops([layer], None, steps=1)]
         [(1024000, 1024000)]
     """
-    check_bits("grad_bits", grad_bits)
-    check_whole("batch_size", batch_size)
+    grad_bits = check_bits("grad_bits", grad_bits)
+    batch_size = check_whole("batch_size", batch_size)
     if batch_size < 1:
         raise ValueError(f"`batch_size={batch_size}` must be ≥ 1")
     if steps is None and schedule is None:
         raise ValueError("`steps` must be given where there is no schedule that knows them")
     total = schedule.total_steps if schedule else steps or 0
     steps = total if steps is None else steps
-    check_whole("steps", steps)
+    steps = check_whole("steps", steps)
     if not 0 <= steps <= total:
         raise ValueError(f"`steps={steps}` must lie in [0, {total}]; the schedule has {total} steps")
     full = (steps * MAX_BITS**2,) * 3

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from trivet.precision.base import FORMAT, Schedule
-from trivet.precision.checks import check_bits, check_whole
+from trivet.precision.checks import check_bits, plain_ints
 from trivet.precision.deficit import Deficit
 
 Runs = list[tuple[int, int, int]]
@@ -141,7 +141,7 @@ class Offset(Mapped):
     """Bits added."""
 
     def __post_init__(self) -> None:
-        check_whole("by", self.by)
+        plain_ints(self, "by")
         self._check_range(f"`by={self.by}`")
 
     def change(self, bits: int) -> int:
@@ -186,6 +186,7 @@ class Clipped(Mapped):
     """Most bits."""
 
     def __post_init__(self) -> None:
+        plain_ints(self, "low", "high")
         check_bits("low", self.low)
         check_bits("high", self.high)
         if self.low > self.high:
@@ -209,7 +210,7 @@ class Snapped(Mapped):
     """The levels, rising."""
 
     def __post_init__(self) -> None:
-        check_levels(self.levels)
+        object.__setattr__(self, "levels", check_levels(self.levels))
 
     def change(self, bits: int) -> int:
         """The nearest level; of two equally near ones the higher."""
@@ -253,19 +254,23 @@ class Overlaid(CombinedSchedule):
         return {"windows": [asdict(window) for window in self.windows]}
 
 
-def check_levels(levels: tuple[int, ...]) -> None:
+def check_levels(levels: tuple[int, ...]) -> tuple[int, ...]:
     """Refuse a set of levels that is empty, not rising, or holds something that is no number of bits.
+
+    Returns:
+        The levels as plain ints.
 
     Raises:
         ValueError: As said. TypeError: A level is not a whole number.
 
     Examples:
         >>> check_levels((4, 8, 16, 32))
+        (4, 8, 16, 32)
     """
-    for level in levels:
-        check_bits("levels", level)
+    levels = tuple(check_bits("levels", level) for level in levels)
     if not levels or list(levels) != sorted(set(levels)):
         raise ValueError(f"`levels={list(levels)}` must be rising numbers of bits; such as [4, 8, 16, 32]")
+    return levels
 
 
 @lru_cache(maxsize=256)

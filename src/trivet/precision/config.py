@@ -13,7 +13,7 @@ from trivet.core.config import UNSET_IS_LEFT_OUT
 from trivet.core.errors import unknown_name
 from trivet.precision.base import Schedule
 from trivet.precision.catalog import ODD_CYCLES, PERIODS, TEN_SCHEDULES
-from trivet.precision.checks import EXECUTIONS, MAX_BITS, check_bits, check_choice
+from trivet.precision.checks import EXECUTIONS, MAX_BITS, check_bits, check_choice, plain_ints
 from trivet.precision.combine import clip, join, offset, overlay, scale, snap
 from trivet.precision.combined import check_levels
 from trivet.precision.deficit import Deficit
@@ -97,13 +97,16 @@ class ScheduleConfig:
             raise ValueError(unknown_name("schedule", self.schedule, KINDS))
         check_choice("period", self.period, PERIODS)
         check_choice("odd_cycles", self.odd_cycles, ODD_CYCLES)
+        plain_ints(
+            self, "offset", *(n for n in ("bits", "q_min", "q_max", "num_cycles") if getattr(self, n) is not None)
+        )
         for name in ("bits", "q_min", "q_max"):
             value: int | None = getattr(self, name)
             if value is not None:
                 check_bits(name, value)
         self._check_effect()
         if self.levels:
-            check_levels(self.levels)
+            object.__setattr__(self, "levels", check_levels(self.levels))
         check_constants(self.exponent, self.rex_constant)
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise ValueError(f"`scale={self.scale}` must be a finite number > 0; 2 doubles the bits")
@@ -247,6 +250,7 @@ class PrecisionConfig(ScheduleConfig):
                 f"`execution={self.execution}` has no effect with quantizer='published', whose grid has no whole zero; "
                 "take quantizer: default"
             )
+        plain_ints(self, "grad_bits", "evaluate_bits")
         check_bits("grad_bits", self.grad_bits, low=0)
         check_bits("evaluate_bits", self.evaluate_bits, low=0)
         if self.schedule == "none":

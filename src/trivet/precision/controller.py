@@ -103,9 +103,9 @@ class PrecisionController:
             ValueError: Bits outside [1, 32], an execution that does not exist, an unknown role, or a pattern that
                 matches no quantized layer.
         """
-        check_bits("grad_bits", grad_bits)
-        check_bits("evaluate_bits", evaluate_bits, low=0)
-        check_whole("seed", seed)
+        grad_bits = check_bits("grad_bits", grad_bits)
+        evaluate_bits = check_bits("evaluate_bits", evaluate_bits, low=0)
+        seed = check_whole("seed", seed)
         if seed < 0:
             raise ValueError(f"`seed={seed}` must be ≥ 0")
         check_choice("execution", execution, EXECUTIONS)
@@ -238,7 +238,7 @@ class PrecisionController:
             ValueError: Bits outside [1, 32] and not 0.
             TrivetError: As for `step`.
         """
-        check_bits("bits", bits, low=0)
+        bits = check_bits("bits", bits, low=0)
         self._check_claim()
         self._clock.skip()
         recording = self._state.recording

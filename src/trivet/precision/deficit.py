@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trivet.precision.checks import check_bits, check_whole
+from trivet.precision.checks import check_bits, plain_ints
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,8 +30,7 @@ class Deficit:
     """Bits inside the stretch."""
 
     def __post_init__(self) -> None:
-        check_whole("start", self.start)
-        check_whole("length", self.length)
+        plain_ints(self, "start", "length", "bits")
         if self.start < 0:
             raise ValueError(f"`start={self.start}` must be ≥ 0; steps count from 0")
         if self.length < 1:

@@ -57,12 +57,12 @@ class RolePlan:
         """
         if not isinstance(change, Mapping):
             change = {"weight": change, "activation": change}
+        checked: dict[str, Bits] = {}
         for role, bits in change.items():
             if role not in ROLES:
                 raise ValueError(f"{where}: " + unknown_name("role", role, ROLES))
-            if not isinstance(bits, Schedule):
-                check_bits(f"{where}[{role!r}]", bits)
-        return replace(self, **change)
+            checked[role] = bits if isinstance(bits, Schedule) else check_bits(f"{where}[{role!r}]", bits)
+        return replace(self, **checked)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

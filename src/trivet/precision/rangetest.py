@@ -32,7 +32,7 @@ import torch
 from torch import nn
 
 from trivet.core.seeding import derive, seed_everything
-from trivet.precision.checks import check_bits, check_whole
+from trivet.precision.checks import check_bits, plain_ints
 from trivet.precision.controller import PrecisionController
 from trivet.precision.inject import Filter, quantize_
 from trivet.precision.rangeresult import LevelCurve, RangeTestResult
@@ -76,13 +76,13 @@ class RangeTestConfig:
     """Seed of the initial parameters and of the rounding of gradients."""
 
     def __post_init__(self) -> None:
+        plain_ints(self, "reference", "window", "windows", "patience", "seed")
         check_bits("reference", self.reference)
-        for level in self.levels:
-            check_bits("levels", level, high=max(self.reference - 1, 1))
+        highest = max(self.reference - 1, 1)
+        levels = tuple(check_bits("levels", level, high=highest) for level in self.levels)
+        object.__setattr__(self, "levels", levels)
         if not self.levels or list(self.levels) != sorted(set(self.levels)):
             raise ValueError(f"`levels={list(self.levels)}` must be rising numbers of bits; such as [2, 3, 4, 5, 6]")
-        for name in ("window", "windows", "patience", "seed"):
-            check_whole(name, getattr(self, name))
         if self.window < 1 or self.windows < 2 or not 1 <= self.patience < self.windows or self.seed < 0:
             raise ValueError(
                 f"`window={self.window}` must be ≥ 1, `windows={self.windows}` ≥ 2, `patience={self.patience}` in "

@@ -31,7 +31,7 @@ from typing import Any
 from trivet.core.errors import unknown_name
 from trivet.precision.base import FORMAT, Schedule
 from trivet.precision.catalog import GROUPS, ODD_CYCLES, PERIODS, REFLECTIONS, SHAPES, TEN_SCHEDULES
-from trivet.precision.checks import check_bits, check_choice, check_fields, check_whole
+from trivet.precision.checks import check_bits, check_choice, check_fields, plain_ints
 from trivet.precision.deficit import Deficit
 from trivet.precision.profiles import EXPONENT, PROFILES, REX_CODE, SYMMETRIC, check_constants, growth
 from trivet.precision.runs import find_runs
@@ -84,6 +84,7 @@ class PrecisionSchedule(Schedule):
         check_choice("reflection", self.reflection, REFLECTIONS)
         check_choice("period", self.period, PERIODS)
         check_choice("odd_cycles", self.odd_cycles, ODD_CYCLES)
+        plain_ints(self, "q_min", "q_max", "total_steps", "num_cycles")
         self._check_levels()
         self._check_cycles()
         self._check_shape()
@@ -99,8 +100,6 @@ class PrecisionSchedule(Schedule):
             raise ValueError(f"`q_min={self.q_min}` must lie in [1, q_max={self.q_max}]; {fix}")
 
     def _check_cycles(self) -> None:
-        check_whole("total_steps", self.total_steps)
-        check_whole("num_cycles", self.num_cycles)
         if self.total_steps < 1:
             raise ValueError(f"`total_steps={self.total_steps}` must be ≥ 1; give the number of optimizer steps")
         if not 1 <= self.num_cycles <= self.total_steps:
@@ -192,7 +191,7 @@ class PrecisionSchedule(Schedule):
             >>> PrecisionSchedule.static(8, total_steps=4).bits_array().tolist()
             [8, 8, 8, 8]
         """
-        check_bits("bits", bits)
+        bits = check_bits("bits", bits)
         return cls(profile="linear", q_min=bits, q_max=bits, num_cycles=1, total_steps=total_steps)
 
     @property

@@ -73,7 +73,7 @@ class Dial:
 
     def set(self, bits: int) -> None:
         """Change the bits."""
-        check_bits("bits", bits)
+        bits = check_bits("bits", bits)
         self.bits = bits
         self.exact = bits >= MAX_BITS
         self._levels.set(2.0**bits - 1.0)
