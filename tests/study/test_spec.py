@@ -92,6 +92,21 @@ def test_equal_arms(mapping: dict[str, Any]) -> None:
     assert "'fp32' and 'none'" in problem.found
 
 
+def test_arms_whose_command_does_not_use_their_options() -> None:
+    def study(command: str, **options: float) -> dict[str, Any]:
+        task = {"command": command, "options": {"lr": 0.1}, "metrics": COMMAND["task"]["metrics"]}
+        factors = {"rate": {"high": {}, "low": {"task": {"options": options}}}}
+        return {"name": "s", "base": {"task": task}, "factors": factors, "metric": {"name": "loss", "margin": 0.1}}
+
+    command = "python3 -V --seed {seed} --lr {options.lr}"
+    problem = only(problems(study(command, lrr=0.01)))
+    assert (problem.key, problem.allowed) == ("factors.rate", "levels that differ")
+    assert "'high' and 'low', which run the same command" in problem.found
+    assert "write {options.lrr} into it, or {run_dir}" in problem.fix
+    StudySpec.from_mapping(study(command, lr=0.01), file="s.yaml")
+    StudySpec.from_mapping(study(f"{command} {{run_dir}}", lrr=0.01), file="s.yaml")
+
+
 def test_equal_levels_of_two_factors_are_told_a_few_times_only(mapping: dict[str, Any]) -> None:
     mapping["factors"]["environment"] = {str(i): {} for i in range(9)}
     found = problems(mapping)

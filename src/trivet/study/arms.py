@@ -232,12 +232,36 @@ def _equal_arms(arms: list[Arm], file: str, limit: int = 3) -> list[Problem]:
     first: dict[str, Arm] = {}
     problems: list[Problem] = []
     for arm in arms:
-        other = first.setdefault(canonical_json(arm.config), arm)
+        other = first.setdefault(canonical_json(_that_counts(arm.config)), arm)
         if other is not arm and len(problems) < limit:
-            found = f"the arms {other.name!r} and {arm.name!r}, which come out as the same configuration"
-            fix = "a difference between them could only be noise; change or remove one"
+            pair = f"the arms {other.name!r} and {arm.name!r}, which"
+            if arm.config == other.config:
+                found = f"{pair} come out as the same configuration"
+                fix = "a difference between them could only be noise; change or remove one"
+            else:
+                found = f"{pair} run the same command"
+                placeholder = f"{{options.{_differing_option(other, arm)}}}"
+                fix = f"write {placeholder} into it, or {{run_dir}} if the script reads the run's config.yaml itself"
             problems.append(Problem(file, _differing_factor(other, arm), found, "levels that differ", fix))
     return problems
+
+
+def _that_counts(config: Patch) -> Patch:
+    """A configuration without the options that its command never sees."""
+    task = config.get("task")
+    if not isinstance(task, Mapping) or not task.get("command") or "{run_dir}" in str(task["command"]):
+        return config
+    used = {name: value for name, value in _options(config).items() if f"{{options.{name}}}" in str(task["command"])}
+    return {**config, "task": {**task, "options": used}}
+
+
+def _options(config: Patch) -> Patch:
+    return config["task"].get("options") or {}
+
+
+def _differing_option(one: Arm, other: Arm) -> str:
+    options, others = _options(one.config), _options(other.config)
+    return next(name for name in [*options, *others] if options.get(name) != others.get(name))
 
 
 def _differing_factor(one: Arm, other: Arm) -> str:
