@@ -42,6 +42,7 @@ from trivet.stats import decide
 
 Step = Callable[[], None]
 LAST = torch.channels_last
+CPU = torch.device("cpu")
 
 
 class MLP(nn.Module):
@@ -227,7 +228,8 @@ def kernels_part(options: argparse.Namespace) -> str:
             "weight gradient": lambda k, p=products, x=x, w=w: p.weight(k, x, x, w.data.shape),
         }
         for name, run in runs.items():
-            third = "int8-matmul" if name == "weight gradient" else "int8"
+            found = products.kernels("weight", ("int8",), shape, w_shape, CPU) if "weight" in name else ["int8"]
+            third = found[0]
             times = [milliseconds(lambda k=k, run=run: run(k), options.repeats) for k in ("fp32", "bf16", third)]
             rates = " | ".join(f"{work / t:.0f}" for t in times)
             lines.append(f"| conv 3 × 3, {batch} × {channels} × {size}², {name} | {rates} |")
