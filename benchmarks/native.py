@@ -175,7 +175,7 @@ def steps_part(options: argparse.Namespace) -> str:
 
 def about(options: argparse.Namespace) -> str:
     torch.set_num_threads(max(options.threads))
-    found = support_of(torch.device("cpu"))
+    found = support_of(CPU)
     return f"{datetime.date.today()}, {machine()}; formats {', '.join(found.formats)}; the machine was shared and busy."
 
 
