@@ -342,7 +342,11 @@ def trained(
         quantize_(model)
         rr = PrecisionSchedule.named("RR", q_min=8, q_max=32, num_cycles=4, total_steps=options.steps)
         controller = PrecisionController(model, snap(rr, (8, 16, 32)), execution="native", seed=seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    # The rate falls to nothing, so that where a training happens to stop says little.
+    rates = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=0.05, total_steps=options.steps, pct_start=0.15, cycle_momentum=False
+    )
     order = torch.Generator().manual_seed(seed)
     started = time.process_time()
     for _ in range(options.steps):
@@ -350,6 +354,7 @@ def trained(
         optimizer.zero_grad()
         F.cross_entropy(model(train[0][some].contiguous(memory_format=LAST)), train[1][some]).backward()
         optimizer.step()
+        rates.step()
         if controller is not None:
             controller.step()
     return time.process_time() - started, model, controller

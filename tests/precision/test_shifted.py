@@ -76,17 +76,19 @@ def test_whole_numbers_are_exact_over_many_parts(monkeypatch: pytest.MonkeyPatch
 
 def test_where_it_is_taken() -> None:
     """Where channels fill a matrix, padding is a small part, and the stride is 1."""
-    device, formats = torch.device("cpu"), ("int8", "bf16", "fp32")
-    kernels = {
-        (channels, size, stride): ConvProducts(stride, (1, 1)).kernels(
-            "weight", formats, torch.Size((8, channels, size, size)), torch.Size((channels, channels, 3, 3)), device
-        )
-        for channels, size, stride in ((16, 32, (1, 1)), (3, 32, (1, 1)), (64, 4, (1, 1)), (64, 32, (2, 2)))
-    }
-    assert kernels == {
-        (16, 32, (1, 1)): ["int8-shifted", "int8-matmul", "bf16", "fp32"],
-        (3, 32, (1, 1)): ["bf16", "int8-shifted", "int8-matmul", "fp32"],
-        (64, 4, (1, 1)): ["int8-matmul", "bf16", "fp32"],
-        (64, 32, (2, 2)): ["int8-matmul", "bf16", "fp32"],
-    }
+    formats, threads = ("int8", "bf16", "fp32"), torch.get_num_threads()
+
+    def kernels(channels: int, size: int, stride: tuple[int, int] = (1, 1), on: int = 1) -> list[str]:
+        torch.set_num_threads(on)
+        shape, weight = torch.Size((8, channels, size, size)), torch.Size((channels, channels, 3, 3))
+        return ConvProducts(stride, (1, 1)).kernels("weight", formats, shape, weight, torch.device("cpu"))
+
+    try:
+        assert kernels(64, 32) == kernels(64, 32, on=2) == ["int8-shifted", "int8-matmul", "bf16", "fp32"]
+        assert kernels(32, 32) == ["int8-shifted", "int8-matmul", "bf16", "fp32"]
+        assert kernels(32, 32, on=2) == ["bf16", "int8-shifted", "int8-matmul", "fp32"]
+        assert kernels(16, 32) == ["bf16", "int8-shifted", "int8-matmul", "fp32"]
+        assert kernels(64, 4) == kernels(64, 32, stride=(2, 2)) == ["int8-matmul", "bf16", "fp32"]
+    finally:
+        torch.set_num_threads(threads)
     assert not shifts((3, 3), (1, 1), (3, 1))

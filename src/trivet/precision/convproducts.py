@@ -104,8 +104,8 @@ class ConvProducts:
                     found += [*self._shifted(a, w, device), *by_matmul]
                 else:
                     found += ["int8", *by_matmul] if support_of(device).conv else by_matmul
-        # Few channels make thin matrices.
-        fewest = 16 if "int8-shifted" in found else 64
+        # Few channels make thin matrices, which several threads hardly share.
+        fewest = 32 if "int8-shifted" in found and torch.get_num_threads() == 1 else 64
         if product == "weight" and "bf16" in found and min(inputs, outputs) < fewest:
             found.sort(key=lambda name: name != "bf16")
         return found
