@@ -125,6 +125,10 @@ def slurm(root: Path) -> None:
     local, there = (Study(StudySpec.from_mapping(TRAINING), root / f"train-{name}") for name in ("local", "slurm"))
     first, second = outcomes(local.run("local", slots=1)), outcomes(there.run("slurm", slots=1))
     print(f"Slurm against local: {sum(first[run] == second[run] for run in first)} of {len(first)} runs equal")
+    blocks = Study(StudySpec.from_mapping({**TRAINING, "resources": {"block": "seed"}}), root / "train-blocks")
+    third = outcomes(blocks.run("slurm"))
+    jobs = len(list((root / "train-blocks" / ".slurm").glob("*_submitted.pkl")))
+    print(f"Slurm, block: seed: {sum(first[run] == third[run] for run in first)} of {len(first)} equal, {jobs} jobs")
     for record in there.status().records:
         if second[record.run_id] != first[record.run_id]:
             print("not equal:", record, (record.folder / "log.txt").read_text()[-500:])
