@@ -79,6 +79,26 @@ def test_runs_whose_turn_never_came_go_into_another_job(slurm: Path) -> None:
     assert third.submitted is again.submitted is not None
 
 
+def test_a_job_that_vanished_without_accounting_counts_as_killed(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster without accounting: `sacct` fails, and only `squeue` tells that a job is no longer there."""
+    (slurm / "bin" / "sacct").write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")
+    (slurm / "bin" / "sbatch").write_text("#!/bin/sh\necho 'Submitted batch job 8'\n")  # submitit remembers job 7
+    queue = slurm / "bin" / "squeue"
+    queue.write_text("#!/bin/sh\necho 8\n")
+    queue.chmod(0o755)
+    for name in ("LOOK_SECONDS", "GONE_SECONDS"):
+        monkeypatch.setattr(f"trivet.study.executors.slurm_queue.{name}", 0.0)
+    monkeypatch.setattr("trivet.study.executors.slurm.LOOK_SECONDS", -1.0)
+    executor: Any = make_executor("slurm", ResourcesSpec(), slurm)
+    handle = executor.start(job(slurm, "a"))
+    executor.wait(0.0)
+    assert executor.poll(handle) is None  # it is in the queue
+    queue.write_text("#!/bin/sh\nexit 1\n")
+    assert executor.poll(handle) is None  # nobody knows
+    queue.write_text("#!/bin/sh\n")
+    assert executor.poll(handle).code == -9
+
+
 def test_a_job_that_left_no_log_speaks_of_the_storage(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executor: Any = make_executor("slurm", ResourcesSpec(), slurm)
     handle = executor.start(job(slurm, "a"))

@@ -201,6 +201,7 @@ def _plan_content(study: Study, rows: list[dict[str, Any]], records: list[Any], 
         "arms": arms,
         "expected_seconds": total if known else None,
         "estimate": basis(rows, records),
+        "notes": study.status().notes,
     }
 
 
@@ -233,4 +234,6 @@ def _print_plan(content: dict[str, Any]) -> None:
         show(f"\nexpected time: about {duration(expected)} (an estimate, {content['estimate']})")
     else:
         show(f"\nexpected time: {content['estimate']}")
+    for note in content["notes"]:
+        show(f"! {note}")
     console().print("nothing was run", style="dim")

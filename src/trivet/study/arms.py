@@ -232,18 +232,41 @@ def _equal_arms(arms: list[Arm], file: str, limit: int = 3) -> list[Problem]:
     first: dict[str, Arm] = {}
     problems: list[Problem] = []
     for arm in arms:
-        other = first.setdefault(canonical_json(_that_counts(arm.config)), arm)
+        other = first.setdefault(canonical_json(arm.config), arm)
         if other is not arm and len(problems) < limit:
-            pair = f"the arms {other.name!r} and {arm.name!r}, which"
-            if arm.config == other.config:
-                found = f"{pair} come out as the same configuration"
-                fix = "a difference between them could only be noise; change or remove one"
-            else:
-                found = f"{pair} run the same command"
-                placeholder = f"{{options.{_differing_option(other, arm)}}}"
-                fix = f"write {placeholder} into it, or {{run_dir}} if the script reads the run's config.yaml itself"
+            found = f"the arms {other.name!r} and {arm.name!r}, which come out as the same configuration"
+            fix = "a difference between them could only be noise; change or remove one"
             problems.append(Problem(file, _differing_factor(other, arm), found, "levels that differ", fix))
     return problems
+
+
+def unused_options(configs: Mapping[str, Patch]) -> list[str]:
+    """Warnings about arms that differ only in options that their command does not name, so probably not at all.
+
+    Args:
+        configs: Arm → configuration.
+
+    Examples:
+        >>> def task(**options):
+        ...     return {"task": {"command": "train --lr {options.lr}", "options": {"lr": 0.1, **options}}}
+        >>> unused_options({"high": task(), "low": task(lr=0.01)})
+        []
+        >>> print(unused_options({"high": task(), "low": task(lrr=0.01)})[0])
+        the arms 'high' and 'low' run the same command, which does not use {options.lrr}; a difference between them ...
+    """
+    first: dict[str, str] = {}
+    warnings: list[str] = []
+    for arm in sorted(configs):
+        config = configs[arm]
+        other = first.setdefault(canonical_json(_that_counts(config)), arm)
+        if other != arm:
+            one, two = _options(config), _options(configs[other])
+            name = next((name for name in [*one, *two] if one.get(name) != two.get(name)), "")
+            warnings.append(
+                f"the arms {other!r} and {arm!r} run the same command, which does not use {{options.{name}}}; a "
+                "difference between them can only be noise, unless the script reads config.yaml of the run itself"
+            )
+    return warnings
 
 
 def _that_counts(config: Patch) -> Patch:
@@ -257,11 +280,6 @@ def _that_counts(config: Patch) -> Patch:
 
 def _options(config: Patch) -> Patch:
     return config["task"].get("options") or {}
-
-
-def _differing_option(one: Arm, other: Arm) -> str:
-    options, others = _options(one.config), _options(other.config)
-    return next(name for name in [*options, *others] if options.get(name) != others.get(name))
 
 
 def _differing_factor(one: Arm, other: Arm) -> str:

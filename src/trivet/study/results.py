@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trivet.core.errors import TrivetError, unknown_name
 from trivet.core.runfolder import RunFolder
 from trivet.study.accounting import Harness, harness_of
-from trivet.study.arms import arm_name, combinations
+from trivet.study.arms import arm_name, combinations, unused_options
 from trivet.study.lookbook import LookBook
 from trivet.study.nulls import Rounding, rounding
 from trivet.study.plan import plan
@@ -360,8 +360,8 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def folder_notes(store: Store, runs: Sequence[Any]) -> list[str]:
-    """What lies in a study folder beside its planned runs, and how the study was changed."""
-    notes: list[str] = []
+    """What lies in a study folder beside its planned runs, how the study was changed, and arms that may be the same."""
+    notes = unused_options({run.arm: {**run.config, "seed": 0} for run in runs})[:3]
     extra = store.unplanned(runs)
     if extra:
         shown = ", ".join(path.name for path in extra[:3]) + (", …" if len(extra) > 3 else "")

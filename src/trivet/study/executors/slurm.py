@@ -26,6 +26,7 @@ from trivet.study.executors.base import Exit, Job, WorkerError, run_words
 from trivet.study.executors.placed import Report, read_report, report_path
 from trivet.study.executors.slurm_info import largest_machine
 from trivet.study.executors.slurm_job import STOPPED, SlurmCall, SlurmCalls
+from trivet.study.executors.slurm_queue import SlurmQueue
 from trivet.study.failures import is_full_disk_error
 from trivet.study.resources import Machine
 
@@ -72,6 +73,7 @@ class SlurmExecutor:
         self._options = {name.replace("_", "-"): value for name, value in (options or {}).items()}
         self._cluster = cluster
         self._waiting: dict[int, list[SlurmHandle]] = {}
+        self._queue = SlurmQueue()
 
     @property
     def start_seconds(self) -> float:
@@ -135,10 +137,18 @@ class SlurmExecutor:
         if handle.exit is None and handle.submitted is not None and now - handle.looked > LOOK_SECONDS:
             handle.looked = now
             # Slurm is slow to say that a job has ended; its report is there at once.
-            if (self._cluster == "local" or read_report(handle.job.folder) is None) and not handle.submitted.done():
+            reported = self._cluster != "local" and read_report(handle.job.folder) is not None
+            if not (reported or handle.submitted.done() or self._gone(handle, now)):
                 return None
             handle.exit = self._ended(handle, read_report(handle.job.folder))
         return handle.exit
+
+    def _gone(self, handle: SlurmHandle, now: float) -> bool:
+        """Whether Slurm no longer has a job of whose end it says nothing, as without accounting."""
+        if self._cluster != "slurm" or handle.submitted.state != "UNKNOWN":
+            return False
+        self._queue.look(now)
+        return self._queue.gone(str(handle.submitted.job_id), now)
 
     def _ended(self, handle: SlurmHandle, report: Report | None) -> Exit | None:
         """How a run ended whose report is there, or whose job has ended; None when it goes into another job."""
