@@ -11,6 +11,7 @@ Each prints lines of a table for docs/scale.md. Needs the extras slurm and ray.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import threading
@@ -81,6 +82,11 @@ def node_loss(root: Path) -> None:
         _lose_a_node(root / storage, storage)
 
 
+def _wait_for(count: Path, word: str, number: int) -> None:
+    while count.read_text().count(word) < number:
+        time.sleep(0.1)
+
+
 def _lose_a_node(root: Path, storage: str) -> None:
     import ray
     from ray.cluster_utils import Cluster
@@ -94,10 +100,8 @@ def _lose_a_node(root: Path, storage: str) -> None:
     count.touch()
 
     def kill() -> None:
-        while count.read_text().count("end") < 2:
-            time.sleep(0.2)
-        while count.read_text().count("start") < 6:
-            time.sleep(0.1)
+        _wait_for(count, "end", 2)
+        _wait_for(count, "start", 6)
         print(f"killing a node after: {count.read_text().split(chr(10))[-3:]}", flush=True)
         cluster.remove_node(nodes[1], allow_graceful=False)
 
@@ -129,6 +133,15 @@ def slurm(root: Path) -> None:
     third = outcomes(blocks.run("slurm"))
     jobs = len(list((root / "train-blocks" / ".slurm").glob("*_submitted.pkl")))
     print(f"Slurm, block: seed: {sum(first[run] == third[run] for run in first)} of {len(first)} equal, {jobs} jobs")
+    count.write_text("")
+    by_hand = threading.Thread(
+        target=lambda: (_wait_for(count, "start", 1), subprocess.run(["scancel", "--me", "--full", "--signal=KILL"]))
+    )
+    by_hand.start()
+    begun = time.monotonic()
+    results = Study(StudySpec.from_mapping(slow_command(1, count)), root / "killed").run("slurm")
+    print("Slurm, a job killed:", told(results, count, time.monotonic() - begun), flush=True)
+    by_hand.join()
     for record in there.status().records:
         if second[record.run_id] != first[record.run_id]:
             print("not equal:", record, (record.folder / "log.txt").read_text()[-500:])
