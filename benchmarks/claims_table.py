@@ -293,9 +293,14 @@ ROWS: tuple[Claim, ...] = (
         says="images, detection, graphs, language, text fine-tuning",
         figures=(
             figure(
+                "tasks/image-classification.md",
+                r"over both together # \(# to #, p = #\)",
+                "8 bits minus full precision: images {0} ({1} to {2}), equivalent",
+            ),
+            figure(
                 "tasks/node-classification.md",
                 r"equivalent: the mean difference over both graphs is # \(90 % interval # to #, n = #",
-                "8 bits minus full precision: graphs {0} ({1} to {2}, n = {3}), equivalent",
+                "graphs {0} ({1} to {2}, n = {3}), equivalent",
             ),
             figure(
                 "tasks/detection.md",
